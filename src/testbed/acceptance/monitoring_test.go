@@ -1,0 +1,411 @@
+package acceptance
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"kubernetes-release/internal/tail"
+)
+
+const (
+	// monitoringDir is the folder of Prometheus on the VM; that of the docs is of a job that does not exist.
+	monitoringDir, agentDir = "/var/vcap/data/monitoring", "/var/vcap/jobs/AGENT/config"
+	// monitoringRBAC is before the first scrape configuration of docs/logs-and-metrics.md, and tells it from others.
+	monitoringRBAC = "name: prometheus-metrics"
+)
+
+// TestSoakMonitoring runs Prometheus on a VM with the scrape configurations of docs/logs-and-metrics.md, word by word,
+// and with config/prometheus/alerts.yml: all targets are up, the metrics of the alerts are there, no alert fires, and
+// faults fire theirs. Alerts wait for seconds here. A file server stands in for node_exporter.
+func TestSoakMonitoring(t *testing.T) {
+	l := soak(t)
+	blocks := documentedYAML(t)
+	l = l.with(t, badInput{ops: blocks.variables + inGroup(
+		"jobs/name=kube-apiserver/properties/files?",
+		"{ca.pem: ((tls_monitoring.ca)), client.pem: ((tls_monitoring.certificate)), "+
+			"client.key: ((tls_monitoring.private_key))}",
+	) + inGroup("jobs/name=etcd/properties/snapshots?/interval", "1h")})
+	if out, err := l.up(); err != nil {
+		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
+	}
+	jobs := l.startPrometheus(t, blocks)
+
+	t.Run("targets", func(t *testing.T) { l.checkTargets(t, jobs) })
+	t.Run("metrics of alerts", func(t *testing.T) { l.checkMetricsOfAlerts(t) })
+	t.Run("healthy", func(t *testing.T) {
+		// Longer than every wait of the changed rules, and several evaluations.
+		until := time.Now().Add(time.Minute)
+		for ; time.Now().Before(until); time.Sleep(5 * time.Second) {
+			if got := l.alerts(t); len(got) > 0 {
+				t.Fatalf("%q fire", got)
+			}
+		}
+	})
+	node := l.identity(t, "control/0").Name
+	t.Run("forged certificate request", func(t *testing.T) {
+		l.requestCertificate(t, node, []string{"system:nodes", "system:masters"}, "192.0.2.1")
+		l.waitForAlert(t, "CertificateRequestDenied")
+	})
+	t.Run("certificate request for a foreign address", func(t *testing.T) {
+		l.requestCertificate(t, node, []string{"system:nodes"}, "192.0.2.1")
+		l.waitForAlert(t, "CertificateRequestsWait")
+	})
+	t.Run("refused join", func(t *testing.T) {
+		l.join(t, "another-node")
+		l.waitForAlert(t, "JoinsAreRefused")
+	})
+	t.Run("join without a signer", func(t *testing.T) {
+		l.ssh(t, "control/0", "monit", "stop", "kubelet-signer")
+		l.join(t, node)
+		l.waitForAlert(t, "JoinsFail")
+		l.ssh(t, "control/0", "monit", "start", "kubelet-signer")
+	})
+}
+
+// monitoringBlocks are YAML blocks of docs/logs-and-metrics.md.
+type monitoringBlocks struct {
+	variables, permissions string
+	// scrapes are the configurations in the cluster, on control VMs and on all nodes.
+	scrapes []string
+}
+
+func documentedYAML(t *testing.T) monitoringBlocks {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(repo, "docs/logs-and-metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found monitoringBlocks
+	for _, match := range regexp.MustCompile("(?s)\n```yaml\n(.*?)```").FindAllStringSubmatch(string(content), -1) {
+		switch block := match[1]; {
+		case strings.Contains(block, "tls_monitoring"):
+			found.variables = block
+		case strings.Contains(block, monitoringRBAC):
+			found.permissions = block
+		case strings.HasPrefix(block, "scrape_configs:") && !strings.Contains(block, "/etc/prometheus/"):
+			found.scrapes = append(found.scrapes, block)
+		}
+	}
+	if found.variables == "" || found.permissions == "" || len(found.scrapes) != 3 {
+		t.Fatalf("docs/logs-and-metrics.md has other blocks than expected: %+v", found)
+	}
+	return found
+}
+
+// startPrometheus starts Prometheus on control/0, and returns the names of its jobs.
+func (l *lab) startPrometheus(t *testing.T, blocks monitoringBlocks) []string {
+	t.Helper()
+	program := os.Getenv("PROMETHEUS_BIN")
+	if program == "" {
+		t.Fatal("PROMETHEUS_BIN is not set: ci/prometheus.sh prometheus builds the program")
+	}
+	l.mustKubectl(t, "", "create", "namespace", "monitoring")
+	l.mustKubectl(t, "", "-n", "monitoring", "create", "serviceaccount", "prometheus")
+	l.mustKubectl(t, blocks.permissions, "apply", "-f", "-")
+	token := l.mustKubectl(t, "", "-n", "monitoring", "create", "token", "prometheus", "--duration=2h")
+
+	var variables struct {
+		Kubelet struct{ Certificate string } `yaml:"kubelet_ca"`
+		API     struct{ Certificate string } `yaml:"kubernetes_ca"`
+	}
+	text, err := os.ReadFile(filepath.Join(l.state, "vars.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &variables); err != nil {
+		t.Fatal(err)
+	}
+	config, jobs := prometheusConfig(t, blocks.scrapes)
+	const account = "/var/run/secrets/kubernetes.io/serviceaccount"
+	content, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, content := range map[string][]byte{
+		monitoringDir + "/prometheus":     content,
+		monitoringDir + "/prometheus.yml": config,
+		monitoringDir + "/alerts.yml":     impatientRules(t),
+		"/etc/kubelet-ca/ca.crt":          []byte(variables.Kubelet.Certificate),
+		account + "/ca.crt":               []byte(variables.API.Certificate),
+		account + "/token":                []byte(token),
+	} {
+		l.upload(t, "control/0", file, content)
+	}
+	l.ssh(t, "control/0", "sh", "-c", `set -e
+cd `+monitoringDir+`
+cp /var/vcap/jobs/kube-apiserver/config/files/ca.pem /var/vcap/jobs/kube-apiserver/config/files/client.* .
+chmod 0755 prometheus
+mkdir -p textfile
+ln -s /var/vcap/data/cloud-provider/preflight.prom /var/vcap/data/etcd/snapshots.prom textfile
+for job in etcd kube-apiserver kubelet-csr-approver; do
+  ln -s /var/vcap/jobs/$job/config/certificates.prom textfile/$job.prom
+done
+setsid python3 -m http.server --bind 127.0.0.1 --directory textfile 9100 </dev/null >textfile.log 2>&1 &
+KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT=6443 setsid ./prometheus --config.file=prometheus.yml \
+  --storage.tsdb.path=tsdb --web.listen-address=127.0.0.1:9090 </dev/null >prometheus.log 2>&1 &`)
+	t.Cleanup(func() {
+		if t.Failed() {
+			out, _ := l.run(time.Minute, "ssh", "control/0", "tail", "-n", "40", monitoringDir+"/prometheus.log")
+			t.Log(out)
+		}
+	})
+	return jobs
+}
+
+// prometheusConfig joins scrape configurations, and returns the names of their jobs.
+func prometheusConfig(t *testing.T, scrapes []string) (content []byte, jobs []string) {
+	t.Helper()
+	var all []map[string]any
+	for _, block := range scrapes {
+		var config struct {
+			Scrape []map[string]any `yaml:"scrape_configs"`
+		}
+		block = strings.ReplaceAll(block, agentDir, monitoringDir)
+		if err := yaml.Unmarshal([]byte(block), &config); err != nil {
+			t.Fatal(err)
+		}
+		for _, job := range config.Scrape {
+			name := job["job_name"].(string)
+			if slices.Contains(jobs, name) { // API servers, from within the cluster and on their VM
+				name += "-agent"
+				job["job_name"] = name
+			}
+			all, jobs = append(all, job), append(jobs, name)
+		}
+	}
+	for _, file := range []string{"preflight", "snapshots", "etcd", "kube-apiserver", "kubelet-csr-approver"} {
+		all = append(all, map[string]any{
+			"job_name": "textfile-" + file, "metrics_path": "/" + file + ".prom",
+			"fallback_scrape_protocol": "PrometheusText0.0.4",
+			"static_configs":           []any{map[string]any{"targets": []string{"127.0.0.1:9100"}}},
+		})
+		jobs = append(jobs, "textfile-"+file)
+	}
+	content, err := yaml.Marshal(map[string]any{
+		"global":         map[string]any{"scrape_interval": "5s", "evaluation_interval": "5s"},
+		"rule_files":     []string{"alerts.yml"},
+		"scrape_configs": all,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content, jobs
+}
+
+// impatientRules returns the rules with a wait of ten seconds each, and less time for a decision.
+func impatientRules(t *testing.T) []byte {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(repo, "config/prometheus/alerts.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const age = "oldest_pending_timestamp_seconds > 15 * 60"
+	if !bytes.Contains(content, []byte(age)) {
+		t.Fatalf("the rules do not contain %q", age)
+	}
+	content = bytes.ReplaceAll(content, []byte(age), []byte("oldest_pending_timestamp_seconds > 30"))
+	return regexp.MustCompile(`(?m)^    for: .*$`).ReplaceAll(content, []byte("    for: 10s"))
+}
+
+func (l *lab) upload(t *testing.T, instance, file string, content []byte) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	command := l.command(
+		ctx, "ssh", instance, "sh", "-c", "mkdir -p "+filepath.Dir(file)+" && cat > "+file,
+	)
+	command.Stdin = bytes.NewReader(content)
+	if out, err := output(ctx, command); err != nil {
+		t.Fatalf("%s: %v\n%s", file, err, out)
+	}
+}
+
+// prometheus asks Prometheus, and decodes the data of its answer.
+func (l *lab) prometheus(t *testing.T, path string, data any) error {
+	t.Helper()
+	out, err := l.run(time.Minute, "ssh", "control/0", "curl", "-sS", "http://127.0.0.1:9090/api/v1/"+path)
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	answer := struct {
+		Status, Error string
+		Data          any
+	}{Data: data}
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	if answer.Status != "success" {
+		return errors.New(answer.Error)
+	}
+	return nil
+}
+
+// checkTargets expects that each job has targets, and that all of them are up.
+func (l *lab) checkTargets(t *testing.T, jobs []string) {
+	t.Helper()
+	waitFor(t, 3*time.Minute, "targets", func() error {
+		var data struct {
+			Targets []struct {
+				Pool   string `json:"scrapePool"`
+				URL    string `json:"scrapeUrl"`
+				Health string `json:"health"`
+				Error  string `json:"lastError"`
+			} `json:"activeTargets"`
+		}
+		if err := l.prometheus(t, "targets?state=active", &data); err != nil {
+			return err
+		}
+		var problems []error
+		for _, job := range jobs {
+			up := 0
+			for _, target := range data.Targets {
+				if target.Pool != job {
+					continue
+				}
+				if target.Health != "up" {
+					problems = append(problems, fmt.Errorf("%s %s: %s", target.URL, target.Health, target.Error))
+				}
+				up++
+			}
+			if up == 0 {
+				problems = append(problems, fmt.Errorf("job %s has no targets", job))
+			}
+		}
+		if len(problems) == 0 {
+			t.Logf("%d targets of %d jobs are up", len(data.Targets), len(jobs))
+		}
+		return errors.Join(problems...)
+	})
+}
+
+// checkMetricsOfAlerts expects the metrics of all alerts, apart from those that appear with a fault or a volume.
+func (l *lab) checkMetricsOfAlerts(t *testing.T) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(repo, "config/prometheus/alerts.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	absent := []string{
+		"kubernetes_bosh_certificate_requests_oldest_pending_timestamp_seconds", "kubernetes_bosh_preflight_findings",
+		"etcd_debugging_server_alarms", "csi_sidecar_operations_seconds_count",
+		"aws_ebs_csi_ec2_detach_pending_seconds_total",
+		"kubernetes_bosh_etcd_snapshot_timestamp_seconds", // after an hour
+	}
+	names := regexp.MustCompile(`\b(kubernetes_bosh|kubernetes_build|etcd|csi_sidecar|aws_ebs_csi)_\w+`).
+		FindAllString(string(content), -1)
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if slices.Contains(absent, name) {
+			continue
+		}
+		waitFor(t, time.Minute, name, func() error {
+			var data struct{ Result []any }
+			if err := l.prometheus(t, "query?query="+url.QueryEscape(name), &data); err != nil {
+				return err
+			}
+			if len(data.Result) == 0 {
+				return errors.New("no series")
+			}
+			return nil
+		})
+	}
+}
+
+// alerts returns the names of the alerts that fire.
+func (l *lab) alerts(t *testing.T) []string {
+	t.Helper()
+	var data struct {
+		Alerts []struct {
+			State  string
+			Labels map[string]string
+		}
+	}
+	if err := l.prometheus(t, "alerts", &data); err != nil {
+		t.Fatal(err)
+	}
+	var firing []string
+	for _, alert := range data.Alerts {
+		if alert.State == "firing" {
+			firing = append(firing, alert.Labels["alertname"])
+		}
+	}
+	slices.Sort(firing)
+	return slices.Compact(firing)
+}
+
+func (l *lab) waitForAlert(t *testing.T, name string) {
+	t.Helper()
+	started := time.Now()
+	waitFor(t, 3*time.Minute, "alert "+name, func() error {
+		if got := l.alerts(t); !slices.Contains(got, name) {
+			return fmt.Errorf("%q fire", got)
+		}
+		return nil
+	})
+	t.Logf("%s fires after %s", name, time.Since(started).Round(time.Second))
+}
+
+// requestCertificate requests a serving certificate as a node.
+func (l *lab) requestCertificate(t *testing.T, node string, organizations []string, address string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := "system:node:" + node
+	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: user, Organization: organizations}, IPAddresses: []net.IP{net.ParseIP(address)},
+	}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded := base64.StdEncoding.EncodeToString(
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}),
+	)
+	l.mustKubectl(t, `apiVersion: certificates.k8s.io/v1
+kind: CertificateSigningRequest
+metadata: {generateName: monitoring-}
+spec:
+  signerName: kubernetes.io/kubelet-serving
+  usages: [digital signature, server auth]
+  request: `+encoded+"\n", "create", "-f", "-", "--as="+user, "--as-group=system:nodes")
+}
+
+// join asks for a certificate as a node for two minutes, with everything that the VM has, in the background.
+func (l *lab) join(t *testing.T, node string) {
+	t.Helper()
+	const script = `set -e
+umask 077
+dir=$(mktemp -d) jobs=/var/vcap/jobs
+if [ -e $jobs/cloud-provider/config/environment ]; then . $jobs/cloud-provider/config/environment; fi
+sed "s/$1/$2/g" /var/vcap/data/cloud-provider/node.json >$dir/identity.json
+sed "s|\"identity_file\": \"[^\"]*\"|\"identity_file\": \"$dir/identity.json\"|" \
+  $jobs/kubelet/config/node.json >$dir/node.json
+cp $jobs/kubelet-csr-approver/config/join_secret $dir/join_secret
+sed -e "s|/var/vcap/jobs/kubelet/config/join_secret|$dir/join_secret|" \
+  -e "s|\"node\": \"[^\"]*\"|\"node\": \"$dir/node.json\"|" -e "s|/var/vcap/data/kubelet|$dir|" -e 's|"10m"|"2m"|' \
+  $jobs/kubelet/config/join.json >$dir/join.json
+setsid /var/vcap/packages/helpers/bin/kube-tools join --config=$dir/join.json </dev/null >$dir/log 2>&1 &`
+	l.ssh(t, "control/0", "sh", "-c", script, "sh", l.identity(t, "control/0").Name, node)
+}
