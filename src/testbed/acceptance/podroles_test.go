@@ -85,7 +85,8 @@ func TestSoakPodRoles(t *testing.T) {
 	}
 }
 
-// prepareForRoles runs the commands with which docs/pod-roles.md prepares an account, and creates the role that it shows.
+// prepareForRoles runs the commands with which docs/pod-roles.md prepares an account, and creates the role that it
+// shows.
 func (l *lab) prepareForRoles(t *testing.T) {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(repo, "docs/pod-roles.md"))
