@@ -75,7 +75,7 @@ var renderRefusals = []badInput{
 		want: []string{
 			"job 'cloud-provider'",
 			`type is "awz"`,
-			"allowed are aws, azure, cloudstack, gce, openstack, vsphere",
+			"allowed are aws, azure, cloudstack, gce, generic, openstack, vsphere",
 		},
 	},
 	{
@@ -85,7 +85,7 @@ var renderRefusals = []badInput{
 			"job 'cloud-provider'",
 			`type is "photon"`,
 			"Kubernetes removed the built-in provider in 1.16",
-			"allowed are aws, azure, cloudstack, gce, openstack, vsphere",
+			"allowed are aws, azure, cloudstack, gce, generic, openstack, vsphere",
 		},
 	},
 	{
@@ -163,7 +163,7 @@ var renderRefusals = []badInput{
 		ops:  inGroup("jobs/name=kubelet/name", "kublet"),
 		want: []string{
 			"instance group 'control'", "release 'kubernetes' has no job 'kublet'", "did you mean kubelet?",
-			"its jobs are: cloud-controller-manager, cloud-preflight, cloud-provider",
+			"its jobs are: cloud-controller-image, cloud-controller-manager, cloud-preflight, cloud-provider",
 		},
 	},
 	{
