@@ -14,7 +14,8 @@ import (
 )
 
 // TestSoakKMS moves the Secrets of a cluster to a key of KMS by the deploys of docs/operations.md. Then KMS is away:
-// the API server and the plugin are restarted, a deploy is refused before it starts anything, and KMS comes back.
+// the API server and the plugin are restarted, KMS comes back, and without it a deploy is refused before it starts
+// anything.
 func TestSoakKMS(t *testing.T) {
 	l := soak(t)
 	const key = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
@@ -62,9 +63,6 @@ func TestSoakKMS(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.cloud(t, http.MethodPost, "faults", fault)
-	if out, err := l.up(); err == nil || !strings.Contains(out, "kms-key") {
-		t.Errorf("a deploy without KMS: %v\n%s", err, tail.Lines(out, 40))
-	}
 	stored(byKMS, secrets...)
 	l.ssh(t, "control/0", "bash", "-c", "PATH=$PATH:/var/vcap/jobs/bpm/bin && "+
 		"bpm stop kube-apiserver; bpm stop kms-plugin; bpm start kms-plugin && bpm start kube-apiserver")
@@ -80,6 +78,13 @@ func TestSoakKMS(t *testing.T) {
 		_, err := l.kubectl(t, "", "-n", "default", "get", "secret", "written-by-kms")
 		return err
 	})
+
+	l.cloud(t, http.MethodPost, "faults", fault)
+	l = l.with(t, badInput{ops: jobProperty("kube-apiserver", "log_level?", "3")})
+	if out, err := l.up(); err == nil || !strings.Contains(out, "kms-key") {
+		t.Errorf("a deploy without KMS: %v\n%s", err, tail.Lines(out, 40))
+	}
+	l.cloud(t, http.MethodDelete, "faults", nil)
 	deploy("kms")
 	stored(byKMS, secrets...)
 }
