@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,6 +29,7 @@ func TestSoakCloudControllerImage(t *testing.T) {
 	l.ops, l.vars = []string{"ops-files/scale-workers.yml"}, []string{"worker_instances=0"}
 	mustUp := func(l *lab, what string) {
 		t.Helper()
+		t.Logf("%s: up %s", time.Now().UTC().Format(time.TimeOnly), what)
 		if out, err := l.up(); err != nil {
 			t.Fatalf("up %s: %v\n%s", what, err, tail.Lines(out, 60))
 		}
@@ -89,9 +89,9 @@ func TestSoakCloudControllerImage(t *testing.T) {
 	}
 	l.checkSameBalancers(t, balancers)
 	requests, failures := traffic()
-	t.Logf("%d requests through the load balancer, %d failed", requests, failures)
-	if requests == 0 || failures > 0 {
-		t.Errorf("%d of %d requests failed", failures, requests)
+	t.Logf("%d requests through the load balancer, %d failed", requests, len(failures))
+	if requests == 0 || len(failures) > 0 {
+		t.Errorf("%d of %d requests failed:\n%s", len(failures), requests, strings.Join(failures, "\n"))
 	}
 	l.deleteService(t, "before", 0)
 }
@@ -189,9 +189,10 @@ func (l *lab) loadControllerImage(t *testing.T) {
 	}
 }
 
-// probeBalancer sends requests through a load balancer until the result is asked for.
-func (l *lab) probeBalancer(host string) (stop func() (requests, failures int64)) {
-	var sent, failed atomic.Int64
+// probeBalancer sends requests through a load balancer until the result is asked for: how many, and the errors.
+func (l *lab) probeBalancer(host string) (stop func() (requests int, failures []string)) {
+	var sent int
+	var failed []string
 	done := make(chan struct{})
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -200,16 +201,16 @@ func (l *lab) probeBalancer(host string) (stop func() (requests, failures int64)
 			case <-done:
 				return
 			case <-time.After(500 * time.Millisecond):
-				sent.Add(1)
+				sent++
 				if _, err := l.get(host); err != nil {
-					failed.Add(1)
+					failed = append(failed, time.Now().UTC().Format(time.TimeOnly)+" "+err.Error())
 				}
 			}
 		}
 	})
-	return func() (int64, int64) {
+	return func() (int, []string) {
 		close(done)
 		running.Wait()
-		return sent.Load(), failed.Load()
+		return sent, failed
 	}
 }
