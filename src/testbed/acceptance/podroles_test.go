@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,7 +62,7 @@ func TestSoakPodRoles(t *testing.T) {
 	if out, err := l.up(); err == nil || !strings.Contains(out, "service_account.accepted_issuers") {
 		t.Fatalf("a change of the issuer in one step: %v\n%s", err, tail.Lines(out, 40))
 	}
-	l.ops = append(enable, "ops-files/keep-service-account-issuer.yml")
+	l.ops = slices.Concat(enable, []string{"ops-files/keep-service-account-issuer.yml"})
 	l.deploy(t)
 	l.ops = enable
 	l.deploy(t)
