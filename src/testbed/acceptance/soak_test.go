@@ -155,7 +155,7 @@ func (l *lab) checkDisaster(t *testing.T, bucket *snapshotBucket) {
 	l.mustKubectl(t, "", "-n", "default", "rollout", "status", "deployment/app", "--timeout=2m")
 	l.takeSnapshot(t)
 	snapshot := base64.StdEncoding.EncodeToString(bucket.newest(t, 3))
-	l.mustKubectl(t, "", "-n", "default", "create", "configmap", "later")
+	l.mustKubectl(t, "", "-n", "default", "create", "configmap", "later-still")
 	l.loseWithDisks(t, 0, 1, 2)
 	lost := time.Now()
 	passed := func(what string) { t.Logf("%s %s after the loss", what, time.Since(lost).Round(time.Second)) }
