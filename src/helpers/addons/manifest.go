@@ -14,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/yaml"
+
+	"kubernetes-release/internal/manifest"
 )
 
 // Object is one object of a manifest, with its source.
@@ -131,16 +132,9 @@ func loadFile(path string, images Images) ([]Object, error) {
 
 // loadDocument decodes the objects of one document: none if it is empty, several if it is a List.
 func loadDocument(document []byte, images Images) ([]*unstructured.Unstructured, error) {
-	asJSON, err := yaml.YAMLToJSONStrict(document)
-	if err != nil {
+	object, _, err := manifest.Decode(document)
+	if err != nil || object == nil {
 		return nil, err
-	}
-	if string(bytes.TrimSpace(asJSON)) == "null" {
-		return nil, nil
-	}
-	object := &unstructured.Unstructured{}
-	if err := object.UnmarshalJSON(asJSON); err != nil {
-		return nil, fmt.Errorf("not a Kubernetes object: %w", err)
 	}
 	items := []*unstructured.Unstructured{object}
 	if object.IsList() {

@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/yaml"
 
+	"kubernetes-release/internal/manifest"
 	"kubernetes-release/internal/spelling"
 	"kubernetes-release/internal/strictjson"
 )
@@ -95,16 +95,9 @@ func load(files fs.FS, values map[string]string) ([]*unstructured.Unstructured, 
 
 // decode returns the object of a document; nil if that has only comments.
 func decode(document []byte, values map[string]string) (*unstructured.Unstructured, error) {
-	asJSON, err := yaml.YAMLToJSONStrict(document)
-	if err != nil {
+	object, asJSON, err := manifest.Decode(document)
+	if err != nil || object == nil {
 		return nil, err
-	}
-	if string(bytes.TrimSpace(asJSON)) == "null" {
-		return nil, nil
-	}
-	object := &unstructured.Unstructured{}
-	if err := object.UnmarshalJSON(asJSON); err != nil {
-		return nil, fmt.Errorf("not a Kubernetes object: %w", err)
 	}
 	known, ok := kinds[object.GroupVersionKind()]
 	if !ok {
