@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // maxErrors is how many errors of a kind are kept.
@@ -43,8 +45,11 @@ func (c *counter) add(request *stages, err error) {
 	c.r.Sent++
 	if err != nil {
 		c.r.Failed++
-		if leaderMoved(err) {
+		switch {
+		case leaderMoved(err):
 			c.r.LeaderMoved++
+		case shuttingDown(err):
+			c.r.ShuttingDown++
 		}
 		c.errors.add(sent, err)
 		return
@@ -63,6 +68,13 @@ func (c *counter) add(request *stages, err error) {
 func leaderMoved(err error) bool {
 	return strings.Contains(err.Error(), "raft proposal dropped") ||
 		strings.Contains(err.Error(), "etcdserver: request timed out, possibly due to previous leader failure")
+}
+
+// shuttingDown tells whether an API server that stops refused a request before anything was done. It does so between
+// the moment when it counts its last requests and the one when GOAWAY reaches the client
+// (pkg/server/filters/waitgroup.go of k8s.io/apiserver), and asks the client to send the request again.
+func shuttingDown(err error) bool {
+	return apierrors.IsServiceUnavailable(err) && strings.Contains(err.Error(), "apiserver is shutting down")
 }
 
 func (c *counter) gap(now time.Time) {
