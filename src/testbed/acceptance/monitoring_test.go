@@ -53,6 +53,7 @@ func TestSoakMonitoring(t *testing.T) {
 
 	t.Run("targets", func(t *testing.T) { l.checkTargets(t, jobs) })
 	t.Run("metrics of alerts", func(t *testing.T) { l.checkMetricsOfAlerts(t) })
+	t.Run("dashboard", func(t *testing.T) { l.checkDashboard(t) })
 	t.Run("healthy", func(t *testing.T) {
 		// Longer than every wait of the changed rules, and several evaluations.
 		until := time.Now().Add(time.Minute)
@@ -299,36 +300,75 @@ func (l *lab) checkTargets(t *testing.T, jobs []string) {
 	})
 }
 
-// checkMetricsOfAlerts expects the metrics of all alerts, apart from those that appear with a fault or a volume.
+// appearLater are metrics that a healthy cluster has only after a fault, with a volume, or after a while.
+var appearLater = []string{
+	"kubernetes_bosh_certificate_requests_oldest_pending_timestamp_seconds", "kubernetes_bosh_preflight_findings",
+	"etcd_debugging_server_alarms", "csi_sidecar_operations_seconds_count",
+	"aws_ebs_csi_ec2_detach_pending_seconds_total",
+	"kubernetes_bosh_etcd_snapshot_timestamp_seconds", // after an hour
+	"kubernetes_bosh_etcd_snapshot_size_bytes",
+}
+
+// checkDashboard expects that each panel has data, unless it shows what appears later.
+func (l *lab) checkDashboard(t *testing.T) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(repo, "config/prometheus/dashboard.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(content, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	shown := 0
+	for _, panel := range dashboard.Panels {
+		for _, target := range panel.Targets {
+			if slices.ContainsFunc(appearLater, func(name string) bool { return strings.Contains(target.Expr, name) }) {
+				continue
+			}
+			shown++
+			query := "query?query=" + url.QueryEscape(strings.ReplaceAll(target.Expr, "$__rate_interval", "1m"))
+			waitFor(t, time.Minute, panel.Title, func() error { return l.hasSeries(t, query) })
+		}
+	}
+	if shown == 0 {
+		t.Error("the dashboard shows nothing of a healthy cluster")
+	}
+	t.Logf("%d expressions have data", shown)
+}
+
+// hasSeries is an error while the answer to a query is empty.
+func (l *lab) hasSeries(t *testing.T, query string) error {
+	t.Helper()
+	var data struct{ Result []any }
+	if err := l.prometheus(t, query, &data); err != nil {
+		return err
+	}
+	if len(data.Result) == 0 {
+		return errors.New("no series")
+	}
+	return nil
+}
+
+// checkMetricsOfAlerts expects the metrics of all alerts, apart from those that appear later.
 func (l *lab) checkMetricsOfAlerts(t *testing.T) {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(repo, "config/prometheus/alerts.yml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	absent := []string{
-		"kubernetes_bosh_certificate_requests_oldest_pending_timestamp_seconds", "kubernetes_bosh_preflight_findings",
-		"etcd_debugging_server_alarms", "csi_sidecar_operations_seconds_count",
-		"aws_ebs_csi_ec2_detach_pending_seconds_total",
-		"kubernetes_bosh_etcd_snapshot_timestamp_seconds", // after an hour
-	}
 	names := regexp.MustCompile(`\b(kubernetes_bosh|kubernetes_build|etcd|csi_sidecar|aws_ebs_csi)_\w+`).
 		FindAllString(string(content), -1)
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
-		if slices.Contains(absent, name) {
-			continue
+		if !slices.Contains(appearLater, name) {
+			waitFor(t, time.Minute, name, func() error { return l.hasSeries(t, "query?query="+url.QueryEscape(name)) })
 		}
-		waitFor(t, time.Minute, name, func() error {
-			var data struct{ Result []any }
-			if err := l.prometheus(t, "query?query="+url.QueryEscape(name), &data); err != nil {
-				return err
-			}
-			if len(data.Result) == 0 {
-				return errors.New("no series")
-			}
-			return nil
-		})
 	}
 }
 

@@ -1,2 +1,2 @@
-// Package alerts tests config/prometheus/alerts.yml with promtool, and that its metrics exist.
+// Package alerts tests the alerts and the dashboard of config/prometheus with promtool, and that their metrics exist.
 package alerts
