@@ -8,8 +8,8 @@ import (
 // Interrupter is a Provider that announces when it takes machines away.
 type Interrupter interface {
 	Provider
-	// Interruptions returns what is announced for this machine at the moment, none if nothing is. It asks instance
-	// metadata only.
+	// Interruptions returns what is announced for this machine at the moment, the most urgent first, none if nothing
+	// is. It asks instance metadata only.
 	Interruptions(ctx context.Context) ([]Interruption, error)
 }
 

@@ -47,7 +47,7 @@ type Node interface {
 
 // Options of a Handler.
 type Options struct {
-	// Announced returns the current interruptions of this VM.
+	// Announced returns the current interruptions of this VM, the most urgent first.
 	Announced func(context.Context) ([]cloud.Interruption, error)
 	Node      Node
 	// Marker is the file that says for which interruption the node was drained, so that another process of the handler
@@ -68,9 +68,15 @@ type Handler struct {
 	Options
 	reported map[string]bool // interruptions by id
 	drained  string          // the interruption for which this process has drained the node
-	retry    time.Time       // no drain before, since the last one failed
-	failed   error           // of that drain
+	failed   failedDrain     // the last one
 	failure  string          // the last one, logged already
+}
+
+// failedDrain is tried again after a pause. It delays no drain for another interruption.
+type failedDrain struct {
+	id    string // of the interruption
+	err   error
+	retry time.Time
 }
 
 // New returns a handler.
@@ -153,8 +159,8 @@ func (h *Handler) drain(ctx context.Context, i cloud.Interruption) error {
 	if h.drained == i.ID {
 		return nil
 	}
-	if h.Clock.Now().Before(h.retry) {
-		return h.failed
+	if h.failed.id == i.ID && h.Clock.Now().Before(h.failed.retry) {
+		return h.failed.err
 	}
 	timeout := h.Lead
 	if left := i.At.Sub(h.Clock.Now()); i.Kind == cloud.Termination || !i.At.IsZero() && left < timeout {
@@ -166,9 +172,9 @@ func (h *Handler) drain(ctx context.Context, i cloud.Interruption) error {
 		h.Log.Error("the node will not return into service by itself", "interruption", i.ID, "error", err)
 	}
 	if err := h.Node.Drain(ctx, i, timeout); err != nil {
-		h.retry = h.Clock.Now().Add(retryPause)
-		h.failed = fmt.Errorf("drain the node for %s: %w", i.ID, err)
-		return h.failed
+		err = fmt.Errorf("drain the node for %s: %w", i.ID, err)
+		h.failed = failedDrain{id: i.ID, err: err, retry: h.Clock.Now().Add(retryPause)}
+		return err
 	}
 	h.drained = i.ID
 	return nil

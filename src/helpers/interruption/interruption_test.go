@@ -186,6 +186,20 @@ func TestFailuresAreRepeatedAndLoggedOnce(t *testing.T) {
 	}
 }
 
+// TestFailedDrainDelaysNoOther: a termination comes after the drain for a recommendation has failed.
+func TestFailedDrainDelaysNoOther(t *testing.T) {
+	b := newBed(t, func(o *Options) { o.DrainAtRisk = true })
+	b.node.fails = errors.New("the API does not answer")
+	b.announced = []cloud.Interruption{{ID: "rebalance", Kind: cloud.Risk}}
+	b.look(0, "report rebalance", "drain rebalance in 9m30s")
+	b.announced = slices.Insert(b.announced, 0, spot(2*time.Minute))
+	b.look(5*time.Second, "report spot-terminate", "drain spot-terminate in 1m25s")
+	b.look(5 * time.Second)
+	b.node.fails = nil
+	b.look(10*time.Second, "drain spot-terminate in 1m10s")
+	b.look(15 * time.Second)
+}
+
 // TestFullDiskDoesNotKeepPodsOnTheVM: without a place for the marker.
 func TestFullDiskDoesNotKeepPodsOnTheVM(t *testing.T) {
 	b := newBed(t, func(o *Options) { o.Marker = "/proc/nowhere/drained" })
