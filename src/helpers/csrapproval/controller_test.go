@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -139,6 +140,23 @@ func state(t *testing.T, admin kubernetes.Interface, name string) string {
 	return "pending"
 }
 
+// refusals announces that a request was forbidden.
+type refusals struct {
+	next      http.RoundTripper
+	forbidden chan<- struct{}
+}
+
+func (r refusals) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := r.next.RoundTrip(request)
+	if err == nil && response.StatusCode == http.StatusForbidden {
+		select {
+		case r.forbidden <- struct{}{}:
+		default:
+		}
+	}
+	return response, err
+}
+
 // TestAgainstRealAPIServer sends requests as different users, since the API server sets the requester itself, and
 // checks the decisions of a controller that has the documented permissions only.
 func TestAgainstRealAPIServer(t *testing.T) {
@@ -204,14 +222,22 @@ func TestAgainstRealAPIServer(t *testing.T) {
 	}
 
 	const user = "system:kubelet-csr-approver"
-	approver := cluster.ClientFor(user)
+	config, refused := cluster.ConfigFor(user), make(chan struct{}, 1)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return refusals{next, refused} })
+	approver, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	ended := make(chan error, 2)
 	var firstMetrics, secondMetrics Metrics
 	first, stopFirst := context.WithCancel(ctx)
 	go func() { ended <- RunElected(first, approver, machines, "one", &firstMetrics, log) }()
-	// As in a new cluster, the permissions are granted after the controller has started.
-	time.Sleep(500 * time.Millisecond)
+	select { // As in a new cluster, the permissions are granted after the controller has started.
+	case <-refused:
+	case <-time.After(timeout):
+		t.Fatal("no request was refused without permissions")
+	}
 	grant(t, admin, permissions(user))
 
 	for _, name := range []string{"own address", "renewal", "administrators' group", "URI"} {

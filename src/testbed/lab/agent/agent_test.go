@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +72,29 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// awaitRestart kills a process and waits until monit has started it again.
+func awaitRestart(t *testing.T, v *vm.VM, a Agent, name string) {
+	t.Helper()
+	pidfile := "/var/vcap/sys/run/" + name + "/" + name + ".pid"
+	old := sh(t, v, "cat "+pidfile+"; kill -9 $(cat "+pidfile+")")
+	awaitState(t, a, "monit restarts "+name, func(state State) bool {
+		return slices.ContainsFunc(state.Processes, func(p Process) bool {
+			return p.Name == name && p.State == Running && p.PID != 0 && strconv.Itoa(p.PID) != old
+		})
+	})
+}
+
+func awaitState(t *testing.T, a Agent, what string, reached func(State) bool) {
+	t.Helper()
+	eventually.Succeeds(t, 20*time.Second, what, func() error {
+		state, err := a.State(t.Context())
+		if err == nil && !reached(state) {
+			err = fmt.Errorf("the state is %+v", state)
+		}
+		return err
+	})
 }
 
 // start starts the jobs and waits until all of them run.
@@ -214,17 +239,18 @@ func TestProcessesStartStopAndFail(t *testing.T) {
 	}
 	// An unmonitored process that exits is not restarted, and its instance is failing.
 	must(t, a.Unmonitor(t.Context()))
-	eventually.Succeeds(t, 20*time.Second, "monit has unmonitored all", func() error {
-		state, err := a.State(t.Context())
-		if err == nil && !strings.HasPrefix(state.Problem(), "b, a are failing (not monitored)") &&
-			!strings.HasPrefix(state.Problem(), "a, b are failing (not monitored)") {
-			err = errors.New(state.Problem())
-		}
-		return err
+	awaitState(t, a, "monit has unmonitored all", func(s State) bool {
+		return strings.HasPrefix(s.Problem(), "b, a are failing (not monitored)") ||
+			strings.HasPrefix(s.Problem(), "a, b are failing (not monitored)")
 	})
-	sh(t, v, "kill $(cat /var/vcap/sys/run/a/a.pid)")
-	time.Sleep(2500 * time.Millisecond) // longer than monit's cycle
-	if state, err = a.State(t.Context()); err != nil || state.State != Failing {
+	const unmonitored = "a is failing (not monitored)"
+	sh(t, v, "kill $(cat /var/vcap/sys/run/a/a.pid); monit -c /etc/monit/monitrc monitor b")
+	awaitState(t, a, "monit monitors b again", func(s State) bool {
+		return strings.HasPrefix(s.Problem(), unmonitored)
+	})
+	awaitRestart(t, v, a, "b") // in a later cycle of monit, which has looked at a in the one before
+	if state, err = a.State(t.Context()); err != nil || state.State != Failing ||
+		!strings.HasPrefix(state.Problem(), unmonitored) {
 		t.Errorf("unmonitored: %+v, %v", state, err)
 	}
 	must(t, a.Stop(t.Context()))
@@ -237,13 +263,7 @@ func TestProcessesStartStopAndFail(t *testing.T) {
 
 	// monit restarts a process that exits.
 	start(t, a)
-	old := sh(t, v, "cat /var/vcap/sys/run/a/a.pid; kill -9 $(cat /var/vcap/sys/run/a/a.pid)")
-	eventually.Succeeds(t, 20*time.Second, "monit restarts the process", func() error {
-		if pid := sh(t, v, "cat /var/vcap/sys/run/a/a.pid"); pid == old {
-			return fmt.Errorf("the PID is still %s", pid)
-		}
-		return nil
-	})
+	awaitRestart(t, v, a, "a")
 	must(t, a.Stop(t.Context()))
 	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{sleeper(t, "b", "j2", nil)}}))
 	start(t, a)
