@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,9 +14,6 @@ import (
 	"kubernetes-release/testbed/awssim/device"
 	"kubernetes-release/testbed/awssim/store"
 )
-
-// shutdownTimeout is how long requests can take to finish after a signal.
-const shutdownTimeout = 2 * time.Second
 
 // server is what the flags of awssim serve set.
 type server struct {
@@ -71,10 +65,7 @@ func (s server) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(
-		listenAndServe(ctx, log, map[string]*http.Server{s.api: sim.APIServer(), s.metadata: sim.MetadataServer()}),
-		sim.Close(),
-	)
+	return errors.Join(sim.Serve(ctx, s.api, s.metadata), sim.Close())
 }
 
 // startWorld reads the world file; with a state file to resume from, none is needed.
@@ -86,29 +77,4 @@ func (s server) startWorld() (*store.World, error) {
 		return nil, cli.Usagef("--world is required; awssim world prints a world file")
 	}
 	return nil, nil
-}
-
-// listenAndServe serves until the context ends or a server fails.
-func listenAndServe(ctx context.Context, log *slog.Logger, servers map[string]*http.Server) error {
-	failed := make(chan error, len(servers))
-	for address, server := range servers {
-		listener, err := net.Listen("tcp4", address)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = server.Close() }()
-		log.Info("listening", "address", listener.Addr().String())
-		go func() { failed <- server.Serve(listener) }()
-	}
-	select {
-	case <-ctx.Done():
-	case err := <-failed:
-		return err
-	}
-	shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
-	defer cancel()
-	for _, server := range servers {
-		_ = server.Shutdown(shutdown) // Close ends requests that are still running
-	}
-	return nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"kubernetes-release/internal/cli"
 	"kubernetes-release/release/workspace"
+	"kubernetes-release/testbed/bench"
 	"kubernetes-release/testbed/lab/vm"
 )
 
@@ -27,16 +28,25 @@ All but preflight require the release and the lab (make release lab). A missed a
 func main() {
 	vm.MaybeRunInit()
 	var root workspace.Root
-	var runs int
+	var session bench.Session
 	command := &cobra.Command{
 		Use:       "bench FIGURE...",
 		Short:     "Measure the release and print ratios",
 		Long:      long,
 		Args:      cobra.MatchAll(cobra.MinimumNArgs(1), cli.KnownArgs),
-		ValidArgs: []string{"size", "deploy", "updates", "sizes", "restore", "faults", "storage", "clone", "preflight"},
-		RunE:      func(command *cobra.Command, figures []string) error { return run(command, &root, runs, figures) },
+		ValidArgs: bench.Names,
+		RunE: func(command *cobra.Command, names []string) (err error) {
+			if session.Runs < 1 {
+				return cli.Usagef("--runs is %d; it must be at least 1", session.Runs)
+			}
+			if session.Root, err = root.Path(); err != nil {
+				return err
+			}
+			session.Out = command.OutOrStdout()
+			return session.Measure(command.Context(), names)
+		},
 	}
 	root.AddFlag(command)
-	command.Flags().IntVar(&runs, "runs", 3, "`number` of measurements of deploys and preflights")
+	command.Flags().IntVar(&session.Runs, "runs", 3, "`number` of measurements of deploys and preflights")
 	cli.MainUninterrupted(command) // a measurement removes what it created
 }

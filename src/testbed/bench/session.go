@@ -1,0 +1,93 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+
+	"kubernetes-release/release/boshrelease"
+)
+
+// simulated is the only one that requires neither the release nor the lab.
+const simulated = "preflight"
+
+// Names are those of what a session can measure.
+var Names = []string{"size", "deploy", "updates", "sizes", "restore", "faults", "storage", "clone", simulated}
+
+// Session measures and keeps what it has measured in a report.
+type Session struct {
+	// Root is the repository.
+	Root string
+	// Runs is the number of measurements of deploys and preflights.
+	Runs int
+	Out  io.Writer
+}
+
+// Measure measures what the names say, and prints it after all progress lines.
+func (s Session) Measure(ctx context.Context, names []string) error {
+	var release boshrelease.Result
+	if slices.ContainsFunc(names, func(name string) bool { return name != simulated }) {
+		var err error
+		if release, err = (boshrelease.Builder{Root: s.Root, Log: s.Out}).Last(); err != nil {
+			return err
+		}
+	}
+	report := filepath.Join(s.Root, ".build", "bench.json")
+	var all []Figure
+	defer func() { s.show(all, report) }()
+	for _, name := range names {
+		figures, err := s.measure(ctx, name, release)
+		if err != nil {
+			return err
+		}
+		figures = Finish(figures)
+		if err := Keep(report, figures); err != nil {
+			return err
+		}
+		all = append(all, figures...)
+	}
+	return nil
+}
+
+func (s Session) measure(ctx context.Context, name string, release boshrelease.Result) ([]Figure, error) {
+	deploys := Deploys{Root: s.Root, Tarball: filepath.Join(s.Root, release.Tarball), Out: s.Out}
+	switch name {
+	case "size":
+		return Size(ctx, s.Root, release, s.Out)
+	case "deploy":
+		deploys.Runs = s.Runs
+		return deploys.Measure(ctx)
+	case "updates":
+		return (&Updates{Deploys: deploys}).Measure(ctx)
+	case "sizes":
+		return (&Sizes{Deploys: deploys}).Measure(ctx)
+	case "restore":
+		return (&Restore{Deploys: deploys}).Measure(ctx)
+	case "faults":
+		return (&Faults{Deploys: deploys}).Measure(ctx)
+	case "storage":
+		deploys.Runs = s.Runs
+		return (&Storage{Deploys: deploys, ReleaseSize: release.Size}).Measure(ctx)
+	case simulated:
+		figures, err := Preflights(s).Measure(ctx)
+		if err != nil {
+			return nil, err
+		}
+		results, err := Results{Out: s.Out}.Measure(ctx)
+		return append(figures, results), err
+	default:
+		figure, err := Clone(ctx, s.Root, s.Out)
+		return []Figure{figure}, err
+	}
+}
+
+func (s Session) show(figures []Figure, report string) {
+	for _, f := range figures {
+		f.Print(s.Out)
+	}
+	if len(figures) > 0 {
+		_, _ = fmt.Fprintf(s.Out, "\nKept in %s\n", report)
+	}
+}
