@@ -45,7 +45,6 @@ func (l *Launcher) Check(ctx context.Context, path string) error {
 		problems = append(problems, err.Error())
 	}
 	problems = append(problems, l.checkCertificates(config, log)...)
-	problems = append(problems, missingFiles(config)...)
 	problems = append(problems, missingPrograms(config)...)
 	problems = append(problems, unusablePrograms(ctx, config)...)
 	problems = append(problems, l.missingModules(ctx, config, log)...)
@@ -156,33 +155,6 @@ func (l *Launcher) checkCertificates(config *Config, log *slog.Logger) []string 
 	if err := writeMetrics(config, expiry); err != nil {
 		log.Warn("the expiry of certificates cannot be written for monitoring", "error", err)
 	}
-	return problems
-}
-
-// missingFiles lists the files named by wait_for that do not exist or are empty.
-func missingFiles(config *Config) []string {
-	var problems []string
-	for i, w := range config.WaitFor {
-		for key, path := range map[string]string{
-			"ca": w.CA, "certificate": w.Certificate, "private_key": w.PrivateKey,
-		} {
-			if path == "" {
-				continue
-			}
-			if info, err := os.Stat(path); err != nil {
-				problems = append(problems, fmt.Sprintf("%s, wait_for[%d].%s: %v", config.path, i, key, err))
-			} else if info.Size() == 0 {
-				problems = append(
-					problems,
-					fmt.Sprintf(
-						"%s, wait_for[%d].%s: file %s is empty; the property that it is rendered from is not set",
-						config.path, i, key, path,
-					),
-				)
-			}
-		}
-	}
-	slices.Sort(problems)
 	return problems
 }
 

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -81,7 +82,9 @@ type Config struct {
 	// Directories are created with root as their owner, or taken from another owner.
 	Directories []Directory `json:"directories"`
 	// ResolverFile is the path of the resolver file for pods that start writes, see package resolvconf.
-	ResolverFile string            `json:"resolver_file"`
+	ResolverFile string `json:"resolver_file"`
+	// Certificates are checked before the process starts. One whose property is tls.NAME and that names no file has its
+	// files next to this configuration: NAME.pem and, unless it is a CA, NAME.key and NAME_ca.pem.
 	Certificates []pki.Certificate `json:"certificates"`
 	WaitFor      []Wait            `json:"wait_for"`
 	// Setup is a command, with its arguments, that must succeed after the waits before the process starts. It has the
@@ -119,16 +122,16 @@ type Wait struct {
 	File string `json:"file"`
 	// URL must answer with a status 2xx; with AccessReview only its scheme and host matter.
 	URL string `json:"url"`
-	// CA is the path of the bundle that the server's certificate must chain to; defaults to the VM's own CAs.
-	CA string `json:"ca"`
-	// Certificate and PrivateKey are the paths of a client certificate.
-	Certificate string `json:"certificate"`
-	PrivateKey  string `json:"private_key"`
+	// Client is the property of the one of Certificates that authenticates the request, and whose CA the server's
+	// certificate must chain to; without it, there is no client certificate, and the VM's own CAs are trusted.
+	Client string `json:"client"`
 	// AccessReview waits until the client has this permission. Then the API server is up, it accepts the credentials,
 	// and the roles that the process needs are bound.
 	AccessReview *apiclient.Access `json:"access_review"`
 	// Timeout defaults to 10m.
 	Timeout *duration.Duration `json:"timeout"`
+
+	credentials apiclient.Credentials // of Client
 }
 
 // Ready is a command that start repeats until it succeeds.
@@ -149,11 +152,10 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
-	config, err := Parse(content)
+	config, err := Parse(content, path)
 	if err != nil {
 		return nil, inFile(path, err)
 	}
-	config.path = path
 	config.extraPath = filepath.Join(filepath.Dir(path), extraArgsName)
 	if err := config.loadExtraArgs(); err != nil {
 		return nil, err
@@ -175,17 +177,51 @@ func (c *Config) loadExtraArgs() error {
 	return nil
 }
 
-// Parse decodes a configuration strictly, validates it and sets its defaults; it reads no other file.
-func Parse(content []byte) (*Config, error) {
-	var config Config
+// Parse decodes the configuration of this path strictly, validates it and sets its defaults; it reads no file.
+func Parse(content []byte, path string) (*Config, error) {
+	config := Config{path: path}
 	if err := strictjson.Unmarshal(content, &config); err != nil {
 		return nil, err
 	}
+	config.nameFiles()
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
 	config.setDefaults()
 	return &config, nil
+}
+
+// nameFiles sets the files of certificates that are where the job's templates put them, and the credentials of waits.
+func (c *Config) nameFiles() {
+	for i := range c.Certificates {
+		certificate := &c.Certificates[i]
+		name, ok := strings.CutPrefix(certificate.Property, "tls.")
+		if !ok || certificate.Certificate != "" {
+			continue
+		}
+		file := filepath.Join(filepath.Dir(c.path), name)
+		certificate.Certificate = file + ".pem"
+		if certificate.Usage != pki.UsageCA {
+			certificate.PrivateKey = cmp.Or(certificate.PrivateKey, file+".key")
+			certificate.CA = cmp.Or(certificate.CA, file+"_ca.pem")
+		}
+	}
+	for i, w := range c.WaitFor {
+		if client := c.certificate(w.Client); client != nil {
+			c.WaitFor[i].credentials = apiclient.Credentials{
+				CA: client.CA, Certificate: client.Certificate, PrivateKey: client.PrivateKey,
+			}
+		}
+	}
+}
+
+// certificate returns that of a property, or nil.
+func (c *Config) certificate(property string) *pki.Certificate {
+	i := slices.IndexFunc(c.Certificates, func(p pki.Certificate) bool { return p.Property == property })
+	if i < 0 {
+		return nil
+	}
+	return &c.Certificates[i]
 }
 
 func (c *Config) setDefaults() {

@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"kubernetes-release/apiclient"
 	"kubernetes-release/internal/strictjson"
 	"kubernetes-release/node"
+	"kubernetes-release/pki"
 )
 
 const minimal = `"process": "x", "executable": "/bin/x"`
@@ -123,10 +126,12 @@ func TestParseRefuses(t *testing.T) {
 			[]string{"certificates[0]", `usage is "sever"`},
 		},
 		"wait": {
-			`{` + minimal + `, "wait_for": [{"url": "host:6443"}, {"url": "http://x/", "ca": "/ca"},
-				{"url": "https://x", "certificate": "/c", "access_review": {}}]}`,
+			`{` + minimal + `, "certificates": [{"property": "tls.ca", "usage": "ca"}],
+				"wait_for": [{"url": "host:6443"}, {"url": "http://x/", "client": "tls.client"},
+				{"url": "https://x", "client": "tls.ca", "access_review": {}}]}`,
 			[]string{
-				`wait_for[0].url is "host:6443"`, "require https", "certificate and private_key belong together",
+				`wait_for[0].url is "host:6443"`, `wait_for[1].url is "http://x/": client requires https`,
+				`wait_for[1].client is "tls.client"`, `wait_for[2].client is "tls.ca"`,
 				"access_review: verb and resource",
 			},
 		},
@@ -134,7 +139,7 @@ func TestParseRefuses(t *testing.T) {
 		"large":              {strings.Repeat(" ", strictjson.MaxSize+1), []string{"larger than 1048576"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Parse([]byte(test.content))
+			_, err := Parse([]byte(test.content), "/config/flags.json")
 			if err == nil {
 				t.Fatal("accepted")
 			}
@@ -221,9 +226,47 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
+// TestFilesOfCertificates: a job says only where a file is that its templates put elsewhere.
+func TestFilesOfCertificates(t *testing.T) {
+	config, err := Parse([]byte(`{`+minimal+`, "certificates": [
+		{"property": "tls.client", "usage": "client"},
+		{"property": "tls.kubelet_client", "ca": "/cas.pem", "usage": "client"},
+		{"property": "tls.trust", "usage": "ca"},
+		{"property": "tls.signer", "certificate": "/signer.pem", "private_key": "/signer.key", "usage": "ca"},
+		{"property": "registry.ca", "certificate": "/registry.pem", "usage": "ca"},
+		{"property": "tls.own", "certificate": "/own.pem", "usage": "client"}],
+		"wait_for": [{"url": "https://x/", "client": "tls.client"}, {"url": "https://x/"}]}`), "/config/flags.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []pki.Certificate{
+		{CA: "/config/client_ca.pem", Certificate: "/config/client.pem", PrivateKey: "/config/client.key"},
+		{CA: "/cas.pem", Certificate: "/config/kubelet_client.pem", PrivateKey: "/config/kubelet_client.key"},
+		{Certificate: "/config/trust.pem"},
+		{Certificate: "/signer.pem", PrivateKey: "/signer.key"},
+		{Certificate: "/registry.pem"},
+		{Certificate: "/own.pem"},
+	}
+	for i, got := range config.Certificates {
+		got.Property, got.Usage = "", ""
+		if !reflect.DeepEqual(got, want[i]) {
+			t.Errorf("certificates[%d]: %+v, want %+v", i, got, want[i])
+		}
+	}
+	client := apiclient.Credentials{
+		CA: "/config/client_ca.pem", Certificate: "/config/client.pem", PrivateKey: "/config/client.key",
+	}
+	if got := config.WaitFor[0].credentials; got != client {
+		t.Errorf("wait_for[0] uses %+v, want %+v", got, client)
+	}
+	if got := config.WaitFor[1].credentials; got != (apiclient.Credentials{}) {
+		t.Errorf("wait_for[1] uses %+v, want none", got)
+	}
+}
+
 func TestDefaultTimeouts(t *testing.T) {
-	config, err := Parse([]byte(`{` + minimal + `, "node": "/node.json", "ready": {"command": ["/x"]},
-		"wait_for": [{"url": "https://x/"}, {"url": "https://x/", "timeout": "1s"}]}`))
+	config, err := Parse([]byte(`{`+minimal+`, "node": "/node.json", "ready": {"command": ["/x"]},
+		"wait_for": [{"url": "https://x/"}, {"url": "https://x/", "timeout": "1s"}]}`), "/config/flags.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +287,7 @@ func FuzzParse(f *testing.F) {
 		"wait_for": [{"url": "https://h/", "access_review": {"verb": "create", "resource": "x"}}]}`))
 	f.Add([]byte(`{"flags": {"v": 1, "v": 2}}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
-		config, err := Parse(content)
+		config, err := Parse(content, "/config/flags.json")
 		if err != nil {
 			if config != nil {
 				t.Error("both an error and a configuration")

@@ -181,7 +181,7 @@ func TestConfinementIsValidated(t *testing.T) {
 		"all capabilities":       {`"writable_paths": []`, "SYS_ADMIN"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Parse([]byte(`{"process": "a", "executable": "/bin/true", ` + test.fields + `}`))
+			_, err := Parse([]byte(`{`+minimal+`, `+test.fields+`}`), "/config/flags.json")
 			if err == nil {
 				t.Fatal("accepted")
 			}

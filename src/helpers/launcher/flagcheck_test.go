@@ -105,12 +105,8 @@ func TestCheckListsEverything(t *testing.T) {
 		"certificates": []any{
 			map[string]any{"property": "tls.kubelet", "certificate": b.path("absent.pem"), "usage": "client"},
 		},
-		"wait_for": []any{map[string]any{"url": "https://x/", "ca": b.write("ca", "")}},
 	})
-	b.refuses(
-		"check", "3 problems", "property tls.kubelet, file "+b.path("absent.pem"),
-		"wait_for[0].ca: file "+b.path("ca")+" is empty", "--max-pods",
-	)
+	b.refuses("check", "2 problems", "property tls.kubelet, file "+b.path("absent.pem"), "--max-pods")
 }
 
 func TestCheckFindsTheCommandsOfTheProcess(t *testing.T) {

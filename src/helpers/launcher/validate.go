@@ -107,7 +107,7 @@ func (c *Config) validate() error {
 		v.certificate(fmt.Sprintf("certificates[%d]", i), certificate)
 	}
 	for i, w := range c.WaitFor {
-		v.wait(fmt.Sprintf("wait_for[%d]", i), w)
+		c.validateWait(&v, fmt.Sprintf("wait_for[%d]", i), w)
 	}
 	if len(c.Setup) > 0 {
 		v.absolute("setup[0]", c.Setup[0])
@@ -231,7 +231,7 @@ func (v *validation) certificate(key string, c pki.Certificate) {
 	v.absoluteOrEmpty(key+".private_key", c.PrivateKey)
 }
 
-func (v *validation) wait(key string, w Wait) {
+func (c *Config) validateWait(v *validation, key string, w Wait) {
 	v.positive(key+".timeout", w.Timeout)
 	if w.File != "" {
 		v.absolute(key+".file", w.File)
@@ -243,18 +243,15 @@ func (v *validation) wait(key string, w Wait) {
 	address, err := url.Parse(w.URL)
 	if err != nil || address.Host == "" || (address.Scheme != "https" && address.Scheme != "http") {
 		v.problem("%s.url is %q: set a URL such as https://host:6443/readyz", key, w.URL)
-	} else if address.Scheme == "http" && (w.CA != "" || w.Certificate != "") {
-		v.problem("%s.url is %q: ca and certificate require https", key, w.URL)
+	} else if address.Scheme == "http" && w.Client != "" {
+		v.problem("%s.url is %q: client requires https", key, w.URL)
 	}
-	if (w.Certificate == "") != (w.PrivateKey == "") {
-		v.problem("%s: certificate and private_key belong together: set both or neither", key)
+	if w.Client != "" && (w.credentials.PrivateKey == "" || w.credentials.CA == "") {
+		v.problem("%s.client is %q: set the property of one of certificates that has a key and a CA", key, w.Client)
 	}
 	if w.AccessReview != nil && (w.AccessReview.Verb == "" || w.AccessReview.Resource == "") {
 		v.problem("%s.access_review: verb and resource are required", key)
 	}
-	v.absoluteOrEmpty(key+".ca", w.CA)
-	v.absoluteOrEmpty(key+".certificate", w.Certificate)
-	v.absoluteOrEmpty(key+".private_key", w.PrivateKey)
 }
 
 func (v *validation) ready(r Ready) {

@@ -22,10 +22,7 @@ func (l *Launcher) wait(ctx context.Context, w Wait, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	client, err := apiclient.New(
-		address.Scheme+"://"+address.Host,
-		apiclient.Credentials{CA: w.CA, Certificate: w.Certificate, PrivateKey: w.PrivateKey},
-	)
+	client, err := apiclient.New(address.Scheme+"://"+address.Host, w.credentials)
 	if err != nil {
 		return fmt.Errorf("wait for %s: %w", w.URL, err)
 	}

@@ -56,9 +56,9 @@ func TestWaitUntilItAnswers(t *testing.T) {
 		}
 	})
 	var lines strings.Builder
-	err := testLauncher().wait(
-		t.Context(), Wait{URL: address + "/readyz", CA: ca, Timeout: timeout(time.Minute)}, logger(&lines, "x"),
-	)
+	err := testLauncher().wait(t.Context(), Wait{
+		URL: address + "/readyz", Timeout: timeout(time.Minute), credentials: apiclient.Credentials{CA: ca},
+	}, logger(&lines, "x"))
 	if err != nil || calls.Load() != 4 {
 		t.Errorf("wait = %v after %d calls", err, calls.Load())
 	}
@@ -80,9 +80,9 @@ func TestWaitForAccess(t *testing.T) {
 	})
 	var lines strings.Builder
 	err := testLauncher().wait(t.Context(), Wait{
-		URL:     address + "/readyz",
-		CA:      ca,
-		Timeout: timeout(time.Minute),
+		URL:         address + "/readyz",
+		credentials: apiclient.Credentials{CA: ca},
+		Timeout:     timeout(time.Minute),
 		AccessReview: &apiclient.Access{
 			Verb:     "create",
 			Group:    "certificates.k8s.io",
@@ -111,9 +111,9 @@ func TestWaitTimesOut(t *testing.T) {
 		http.Error(w, "etcd is not there", http.StatusServiceUnavailable)
 	})
 	defer close(release)
-	err := testLauncher().wait(
-		t.Context(), Wait{URL: address, CA: ca, Timeout: timeout(2 * time.Second)}, logger(io.Discard, "x"),
-	)
+	err := testLauncher().wait(t.Context(), Wait{
+		URL: address, Timeout: timeout(2 * time.Second), credentials: apiclient.Credentials{CA: ca},
+	}, logger(io.Discard, "x"))
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -126,9 +126,9 @@ func TestWaitRefusesBrokenFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, wait := range map[string]Wait{
-		"no CA file":     {CA: "/absent"},
-		"empty CA":       {CA: empty},
-		"no certificate": {Certificate: "/absent", PrivateKey: "/absent"},
+		"no CA file":     {credentials: apiclient.Credentials{CA: "/absent"}},
+		"empty CA":       {credentials: apiclient.Credentials{CA: empty}},
+		"no certificate": {credentials: apiclient.Credentials{Certificate: "/absent", PrivateKey: "/absent"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			wait.URL = "https://127.0.0.1:1/"
@@ -193,10 +193,8 @@ func TestSetUp(t *testing.T) {
 		`"wait_for": [{"file": "/kubeconfig",
 			"url": "https://api:6443"}]`: "file and url are two conditions",
 	} {
-		if _, err := Parse(
-			[]byte(`{"process": "x", "executable": "/x", ` + content + `}`),
-		); err == nil ||
-			!strings.Contains(err.Error(), want) {
+		_, err := Parse([]byte(`{`+minimal+`, `+content+`}`), "/config/flags.json")
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", content, err, want)
 		}
 	}

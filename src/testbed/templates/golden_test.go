@@ -507,7 +507,7 @@ func TestEveryPropertyIsTestedAndDescribed(t *testing.T) {
 func TestProgramsAcceptRenderedFiles(t *testing.T) {
 	for _, g := range goldenOutcomes(t) {
 		if content, ok := g.files["config/flags.json"]; ok {
-			if _, err := launcher.Parse(content); err != nil {
+			if _, err := launcher.Parse(content, "/var/vcap/jobs/"+g.job+"/config/flags.json"); err != nil {
 				t.Errorf("%s, %s: flags.json: %v", g.job, g.name, err)
 			}
 		}

@@ -29,7 +29,7 @@ func TestNodesStartWithoutPreStart(t *testing.T) {
 				t.Errorf("%s: pre-start uses %s, which a reboot undoes", job, word)
 			}
 		}
-		config, err := launcher.Parse(files["config/flags.json"])
+		config, err := launcher.Parse(files["config/flags.json"], "/var/vcap/jobs/"+job+"/config/flags.json")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func TestKubeletWritesItsResolverFile(t *testing.T) {
 			if err := json.Unmarshal(files["config/config.json"], &kubelet); err != nil {
 				t.Fatal(err)
 			}
-			config, err := launcher.Parse(files["config/flags.json"])
+			config, err := launcher.Parse(files["config/flags.json"], "/var/vcap/jobs/kubelet/config/flags.json")
 			if err != nil {
 				t.Fatal(err)
 			}

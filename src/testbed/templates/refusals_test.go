@@ -716,7 +716,10 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			values{"service_account": values{
 				"issuer": "https://issuer.example", "accepted_issuers": []any{"https://issuer.example"},
 			}},
-			[]string{"service_account.accepted_issuers holds https://issuer.example", "remove it"},
+			[]string{
+				`service_account.accepted_issuers is ["https://issuer.example"]`,
+				"without the one that signs, service_account.issuer",
+			},
 		},
 		{
 			"JWT authenticator for an accepted issuer",
@@ -775,7 +778,7 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			"no NodeRestriction",
 			"kube-apiserver",
 			values{"admission": values{"disable": []any{"NodeRestriction"}}},
-			[]string{"admission.disable holds NodeRestriction"},
+			[]string{`admission.disable is ["NodeRestriction"]`, "without NodeRestriction, which cannot be disabled"},
 		},
 		{
 			"PodSecurity in two places",
@@ -1681,7 +1684,7 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{
 			"plugin without an exemption", "kube-apiserver",
 			values{"admission": values{"enable": []any{"AlwaysPullImages"}}},
-			[]string{"admission.enable holds AlwaysPullImages", "set admission.always_pull_images of job"},
+			[]string{`admission.enable is ["AlwaysPullImages"]`, "set admission.always_pull_images of job"},
 		},
 		{"pull as text", "kubernetes-addons", values{"admission": values{"always_pull_images": "yes"}},
 			[]string{`admission.always_pull_images is "yes"`, "true or false"}},

@@ -2,13 +2,13 @@ package templates
 
 import (
 	"bytes"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"kubernetes-release/launcher"
 	"kubernetes-release/pki"
 	"kubernetes-release/testbed/lab/director"
 	"kubernetes-release/testbed/lab/rotation"
@@ -83,12 +83,10 @@ func checkDeploy(t *testing.T, p *director.Plan, records string) {
 					t.Fatal(err)
 				}
 			}
-			var config struct {
-				Certificates []pki.Certificate `json:"certificates"`
-			}
-			if err := json.Unmarshal(
-				bytes.ReplaceAll(flags, []byte("/var/vcap/jobs/"+job.Name), []byte(base)), &config,
-			); err != nil {
+			config, err := launcher.Parse(
+				bytes.ReplaceAll(flags, []byte("/var/vcap/jobs/"+job.Name), []byte(base)), base+"/config/flags.json",
+			)
+			if err != nil {
 				t.Fatal(err)
 			}
 			deployed := pki.Deployed{Certificates: config.Certificates}
