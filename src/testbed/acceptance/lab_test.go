@@ -3,8 +3,16 @@ package acceptance
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -219,4 +227,45 @@ func (l *lab) get(host string) (string, error) {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	return strings.TrimSpace(out), nil
+}
+
+// soak returns a lab of its own for a test that `make soak` runs, because it takes too long for `make test`. Such tests
+// are named TestSoak….
+func soak(t *testing.T) *lab {
+	t.Helper()
+	if os.Getenv("SOAK") == "" {
+		t.Skip("SOAK is not set: make soak runs this test")
+	}
+	return own(t)
+}
+
+// serve serves HTTPS at an address that VMs reach until the test ends, and returns the URL and the certificate.
+func (l *lab) serve(t *testing.T, handler http.Handler) (url, certificate string) {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.addressInNetwork(t, 255, 254) // this machine's
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IPAddresses: []net.IP{net.ParseIP(address)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp4", net.JoinHostPort(address, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second,
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}},
+	}
+	go func() { _ = server.ServeTLS(listener, "", "") }()
+	t.Cleanup(func() { _ = server.Close() })
+	return "https://" + listener.Addr().
+			String(),
+		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }

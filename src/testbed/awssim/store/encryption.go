@@ -62,8 +62,6 @@ func (k KMSKey) Usage() string {
 	return "SIGN_VERIFY"
 }
 
-func (k KMSKey) key() string { return k.ARN }
-
 // AWSKey is the key that AWS manages for EBS, which everyone in the account may use.
 const AWSKey = "alias/aws/ebs"
 

@@ -22,16 +22,6 @@ import (
 	"kubernetes-release/testbed/awssim"
 )
 
-// soak returns a lab of its own for a test that `make soak` runs, because it takes too long for `make test`. Such tests
-// are named TestSoak….
-func soak(t *testing.T) *lab {
-	t.Helper()
-	if os.Getenv("SOAK") == "" {
-		t.Skip("SOAK is not set: make soak runs this test")
-	}
-	return own(t)
-}
-
 // TestSoakEtcdMembers changes the members of etcd by deploys only: one control VM, three, three with a lost disk, and
 // one again.
 func TestSoakEtcdMembers(t *testing.T) {

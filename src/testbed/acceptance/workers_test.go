@@ -1,0 +1,178 @@
+package acceptance
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"kubernetes-release/internal/tail"
+)
+
+// workerOps are the ops-files that add workers to a lab.
+var workerOps = []string{"ops-files/scale-workers.yml"}
+
+// TestControlAndTwoWorkers deploys a cluster of three nodes: what works on one VM must work between VMs.
+func TestControlAndTwoWorkers(t *testing.T) {
+	l := own(t)
+	l.ops, l.vars = append(slices.Clone(workerOps), metricsOps), []string{"worker_instances=2"}
+	l = l.with(t, badInput{ops: inGroup("jobs/name=kubernetes-addons/properties/coredns/replicas", "2")})
+	if out, err := l.up(); err != nil {
+		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
+	}
+	nodes := l.nodes(t, 3)
+	l.startScaled(t)
+
+	t.Run("smoke tests", func(t *testing.T) {
+		l.checkSmokeTests(
+			t, "3 of 3 are Ready", "answers on 3 node(s)", "of all 3 nodes", "grown to 2 GiB, restored from a snapshot",
+			"load balancers, volumes and snapshots were deleted",
+		)
+		l.checkVolumesOfTheCloud(t)
+	})
+	t.Run("pods of every node", func(t *testing.T) { l.checkPodsOfEveryNode(t, nodes) })
+	t.Run("pods share no Ethernet segment", func(t *testing.T) { l.checkLinksOfPods(t, "worker/0") })
+	t.Run("CoreDNS", func(t *testing.T) { l.checkDNSSpread(t, len(nodes)) })
+	t.Run("metrics of nodes and pods", func(t *testing.T) { l.checkMetrics(t, nodes) })
+	for _, kind := range []string{"classic", "nlb"} {
+		t.Run("local load balancer "+kind, func(t *testing.T) { l.checkLocalLoadBalancer(t, kind) })
+	}
+	driverRestarts := l.hangDriver(t, "worker/1") // the next test does not use it
+	t.Run("volumes", func(t *testing.T) { l.checkVolumes(t) })
+	t.Run("CSI driver that hangs", driverRestarts)
+	t.Run("metrics of storage", func(t *testing.T) { l.checkStorageMetrics(t) })
+	t.Run(
+		"network policies",
+		func(t *testing.T) { l.checkNetworkPolicies(t, []string{"control/0", "worker/0", "worker/1"}) },
+	)
+	t.Run("port forwarding", func(t *testing.T) { l.checkPortForward(t) })
+	t.Run("pod in a user namespace", func(t *testing.T) { l.checkUserNamespace(t) })
+	t.Run("root's files", func(t *testing.T) {
+		for _, instance := range []string{"control/0", "worker/0", "worker/1"} {
+			l.checkRootsFiles(t, instance)
+		}
+	})
+	t.Run("a VM joins as itself only", func(t *testing.T) {
+		l.checkOnlyItself(t, "worker/0", "worker/1")
+		l.checkOnlyItself(t, "worker/0", "control/0")
+	})
+	t.Run("a VM stays in its instance group", func(t *testing.T) { l.checkLabels(t, "worker/0") })
+	t.Run("vcap cannot read the CA of kubelets", func(t *testing.T) { l.checkCAOfKubelets(t, "control/0") })
+	// Before the first restart of the only API server, which refuses requests until it has read the roles.
+	t.Run("no request is forbidden", func(t *testing.T) { l.checkNoRequestIsForbidden(t) })
+	l.ops = withoutMetrics(l.ops)
+	private := l.newPrivateRegistry(t)
+	private.deploy(t, l) // not in the subtest, because later deploys need the files too
+	t.Run("private registry", func(t *testing.T) { l.checkPrivateRegistry(t, private) })
+	t.Run("without metrics-server", func(t *testing.T) { l.checkWithoutMetrics(t) })
+	t.Run("deleted Node", func(t *testing.T) { l.checkDeletedNode(t, nodes) })
+	t.Run(
+		"restarted jobs and rebooted VMs",
+		func(t *testing.T) { l.checkRestartAndReboot(t, []string{"control/0", "worker/0", "worker/1"}) },
+	)
+	t.Run("recreated VMs", func(t *testing.T) { l.checkRecreatedVMs(t) })
+	t.Run("CoreDNS after updates", func(t *testing.T) { l.checkDNSSpread(t, len(nodes)) })
+}
+
+// checkSmokeTests expects the errand smoke-tests to succeed, and to say some words.
+func (l *lab) checkSmokeTests(t *testing.T, wants ...string) {
+	t.Helper()
+	out, err := l.run(5*time.Minute, "errand", "smoke-tests")
+	if err != nil {
+		t.Fatalf("errand: %v\n%s", err, out)
+	}
+	for _, want := range wants {
+		if !strings.Contains(out, want) {
+			t.Errorf("the errand does not say %q:\n%s", want, out)
+		}
+	}
+}
+
+// checkNoRequestIsForbidden looks for requests that RBAC refused. Two kinds are expected: processes that wait for their
+// rights log refusals as information, and a kubelet that reads a pod just deleted, or what it mounts, is refused by the
+// Node authorizer, because the pod belongs to no node any more.
+func (l *lab) checkNoRequestIsForbidden(t *testing.T) {
+	for _, instance := range []string{"control/0", "worker/0", "worker/1"} {
+		out := l.ssh(t, instance, "sh", "-c", `grep -h "is forbidden: User" /var/vcap/sys/log/*/*.stderr.log |
+			grep -v -e level=INFO -e 'no relationship found between node' | head -5`)
+		if out != "" {
+			t.Errorf("%s logs:\n%s", instance, out)
+		}
+	}
+}
+
+// nodes returns the names of the cluster's nodes. All must be Ready, and there must be exactly want of them.
+func (l *lab) nodes(t *testing.T, want int) []string {
+	t.Helper()
+	out := l.mustKubectl(
+		t,
+		"",
+		"get",
+		"nodes",
+		"-o",
+		`jsonpath={range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`,
+	)
+	var names []string
+	for _, line := range strings.Split(out, "\n") {
+		name, ready, _ := strings.Cut(line, " ")
+		if ready != "True" {
+			t.Errorf("node %s is Ready: %q", name, ready)
+		}
+		names = append(names, name)
+	}
+	if len(names) != want {
+		t.Fatalf("nodes %q, want %d", names, want)
+	}
+	return names
+}
+
+// checkUserNamespace runs a pod whose root is another user on the node.
+func (l *lab) checkUserNamespace(t *testing.T) {
+	l.mustKubectl(
+		t,
+		"",
+		"run",
+		"userns",
+		"--image="+l.smokeImage(t),
+		"--image-pull-policy=Never",
+		`--overrides={"spec": {"hostUsers": false}}`,
+	)
+	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "pod", "userns", "--timeout=60s") })
+	l.mustKubectl(t, "", "wait", "pod/userns", "--for=condition=Ready", "--timeout=60s")
+	var roots string // users of nodes that are root in a user namespace
+	for _, instance := range []string{"worker/0", "worker/1"} {
+		roots += l.ssh(
+			t,
+			instance,
+			"sh",
+			"-c",
+			`cat /proc/[0-9]*/uid_map 2>/dev/null | awk '$1 == 0 && $2 >= 65536 {print $2}'`,
+		)
+	}
+	if roots == "" {
+		t.Error("no process on the workers is in a user namespace")
+	}
+}
+
+// checkRootsFiles checks that vcap, which runs other processes on the VM, can neither read a node's secrets nor replace
+// files that root uses.
+func (l *lab) checkRootsFiles(t *testing.T, instance string) {
+	t.Helper()
+	out := l.ssh(
+		t, instance, "sh", "-c",
+		"stat -L -c '%n %U:%G %a' /var/vcap/data/kubelet /var/vcap/sys/run/kubelet /var/vcap/sys/run/containerd "+
+			"/run/containerd /var/vcap/sys/run/flannel /var/vcap/sys/run/kube-proxy /var/vcap/data/cni/bin "+
+			"/var/vcap/jobs/kubelet/config/join_secret /var/vcap/jobs/kubelet/config/home/.docker/config.json "+
+			"/var/vcap/jobs/kube-proxy/config/client.key",
+	)
+	for _, line := range strings.Split(out, "\n") {
+		path, rest, _ := strings.Cut(line, " ")
+		owner, mode, _ := strings.Cut(rest, " ")
+		secret := strings.Contains(path, "/config/")
+		if !secret && owner != "root:root" || strings.TrimLeft(mode, "01234567") != "" || len(mode) != 3 ||
+			strings.ContainsAny(mode[1:], "2367") ||
+			secret && mode != "600" {
+			t.Errorf("%s: %s belongs to %s with mode %s", instance, path, owner, mode)
+		}
+	}
+}
