@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/internal/eventually"
+	"kubernetes-release/internal/kubetest"
 )
 
 // attack is a request that must be refused.
@@ -302,9 +303,7 @@ func TestAttacksAreRefused(t *testing.T) {
 	for _, who := range []string{"node", "tenant", "pod"} {
 		err := clients[who].CoreV1().RESTClient().Get().AbsPath("/api/v1/secrets").
 			SetHeader("Impersonate-User", "admin").SetHeader("Impersonate-Group", "system:masters").Do(ctx).Error()
-		if !apierrors.IsForbidden(err) {
-			t.Errorf("%s impersonates: %v, want it forbidden", who, err)
-		}
+		kubetest.MustForbid(t, who+" impersonates", err)
 	}
 }
 

@@ -3,12 +3,12 @@ package templates
 import (
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubernetes-release/internal/kubetest"
 )
 
 // exempted are the properties with which the namespace agents is exempt from the policies for tenants.
@@ -17,10 +17,7 @@ var exempted = values{"admission": values{"exempt_namespaces": []any{"kube-syste
 // mustRefuseTenant fails unless the error is a refusal with these words and the remedy.
 func mustRefuseTenant(t *testing.T, what string, err error, word string) {
 	t.Helper()
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), word) ||
-		!strings.Contains(err.Error(), "namespace tenant to") {
-		t.Errorf("%s: %v, want it forbidden, with %q and the remedy", what, err, word)
-	}
+	kubetest.MustForbid(t, what, err, word, "namespace tenant to")
 }
 
 // TestTenantsReachNothingOfOthers is a tenant whose pods use what the node or the cloud controller can, or keep the
