@@ -6,5 +6,4 @@ inputs=$PWD
 
 cd repository
 bosh upload-stemcell "$inputs/stemcell/stemcell.tgz"
-bosh upload-release "$inputs/bpm/release.tgz"
 make aws-deploy CLUSTER="$CLUSTER" CANDIDATE="$inputs/candidate/kubernetes.tgz"

@@ -7,5 +7,4 @@ final=("$inputs"/final-release/kubernetes-*.tgz)
 
 cd repository
 bosh upload-stemcell "$inputs/stemcell/stemcell.tgz"
-bosh upload-release "$inputs/bpm/release.tgz"
 make aws-upgrade CLUSTER="$CLUSTER" TAG="$(cat "$inputs/final-release/tag")" FINAL="${final[0]}" CANDIDATE="$inputs/candidate/kubernetes.tgz"

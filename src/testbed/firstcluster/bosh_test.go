@@ -106,9 +106,12 @@ func runCommand(global *opts.BoshOpts, command any) error {
 	case *opts.DeleteConfigOpts:
 		return os.Remove(configFile(o.Type, o.Name))
 	case *opts.UploadStemcellOpts:
-		return checkURL(o.Args.URL, `^https://bosh\.io/d/stemcells/bosh-aws-xen-hvm-ubuntu-noble$`)
+		if o.Args.URL != "https://bosh.io/d/stemcells/bosh-aws-xen-hvm-ubuntu-noble" {
+			return fmt.Errorf("the URL %s is not known", o.Args.URL)
+		}
+		return nil
 	case *opts.UploadReleaseOpts:
-		return checkURL(o.Args.URL, `^https://bosh\.io/d/github\.com/cloudfoundry/bpm-release$`)
+		return uploadRelease(o.Args.URL)
 	case *opts.DeployOpts:
 		return deploy(global.DeploymentOpt, o)
 	case *opts.RunErrandOpts:
@@ -128,13 +131,37 @@ func runCommand(global *opts.BoshOpts, command any) error {
 	return fmt.Errorf("nothing checks bosh's command %T", command)
 }
 
-func checkURL(url opts.URLArg, form string) error {
-	if !url.IsRemote() {
-		_, err := os.Stat(url.FilePath())
+// uploadRelease notes that the Director has the release of a tarball, which has the name of the file.
+func uploadRelease(tarball opts.URLArg) error {
+	if tarball.IsRemote() || tarball.IsGit() {
+		return fmt.Errorf("nothing checks the upload of %s", tarball)
+	}
+	if _, err := os.Stat(tarball.FilePath()); err != nil {
 		return err
 	}
-	if !regexp.MustCompile(form).MatchString(string(url)) {
-		return fmt.Errorf("the URL %s is not known", url)
+	name := strings.TrimSuffix(filepath.Base(tarball.FilePath()), ".tgz")
+	return os.WriteFile(releaseFile(manifest.ReleaseRef{Name: name}), nil, 0o600)
+}
+
+func releaseFile(r manifest.ReleaseRef) string { return filepath.Join("director", "release-"+r.Name) }
+
+// findReleases expects every release of the manifest on the Director, or a URL, which the CLI has the Director download
+// before it deploys (cmd/release_manager.go of bosh-cli).
+func findReleases(m *manifest.Manifest) error {
+	for _, r := range m.Releases {
+		if r.URL == "" {
+			if _, err := os.Stat(releaseFile(r)); err != nil {
+				return fmt.Errorf("the page has not uploaded the release %s, which has no URL: %w", r.Name, err)
+			}
+			continue
+		}
+		if want := "https://bosh.io/d/github.com/cloudfoundry/" + r.Name + "-release?v=" + r.Version; r.URL != want ||
+			!regexp.MustCompile(`^\d+\.\d+\.\d+$`).MatchString(r.Version) {
+			return fmt.Errorf("release %s, version %q: the URL is %s, want %s", r.Name, r.Version, r.URL, want)
+		}
+		if !regexp.MustCompile(`^[0-9a-f]{40}$`).MatchString(r.SHA1) {
+			return fmt.Errorf("release %s: the SHA-1 is %q", r.Name, r.SHA1)
+		}
 	}
 	return nil
 }
@@ -232,7 +259,7 @@ func deploy(name string, o *opts.DeployOpts) error {
 	if m.Name != name {
 		return fmt.Errorf("the manifest's name is %q, and -d says %q", m.Name, name)
 	}
-	if err := checkTunnel(o); err != nil {
+	if err := errors.Join(findReleases(&m), checkTunnel(o)); err != nil {
 		return err
 	}
 	config, err := cloudConfig()

@@ -43,7 +43,7 @@ func TestMistakesAreFound(t *testing.T) {
 			"  - put: version\n    params: {bump: major}", "  - put: versions\n    params: {bump: major}",
 			"resource versions is not declared",
 		},
-		{"    - get: bpm\n", "", ""}, // both jobs have it, so the input is missing in one
+		{"    - get: stemcell\n", "", ""}, // both jobs have it, so the input is missing in one
 		{"type: time\n  icon: calendar-week", "type: cron\n  icon: calendar-week", "unknown type cron"},
 		{"passed: [lint-and-unit, ops-files]", "passed: [lint-and-units, ops-files]", "which does not exist"},
 		{"    - get: candidate\n      passed: [candidate]\n      trigger: true\n    - get: repository\n      passed: " +

@@ -114,7 +114,7 @@ func releases(t testing.TB) map[string]*release.Release {
 	if err := os.WriteFile(filepath.Join(dir, "monit"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	bpm := &release.Release{Name: "bpm", Version: "1", Jobs: map[string]*release.Job{"bpm": {Name: "bpm", Dir: dir}}}
+	bpm := &release.Release{Name: "bpm", Version: "lab", Jobs: map[string]*release.Job{"bpm": {Name: "bpm", Dir: dir}}}
 	cni, err := release.ReadJob("testdata/example-cni/jobs/example-cni")
 	if err != nil {
 		t.Fatal(err)
