@@ -21,6 +21,9 @@ func denied(f *facts.Facts, action, resource string, err error) preflight.Findin
 	fix := fixes.Policy(f)
 	if strings.Contains(err.Error(), "explicit deny") {
 		fix = []preflight.Fix{fixes.Deny(f)}
+		if strings.HasPrefix(resource, "sg-") { // the statement may depend on the group's tag
+			fix = fixes.TagFirst(f, fix)
+		}
 	}
 	return preflight.Finding{
 		Resource: action,
@@ -50,7 +53,6 @@ func testedBy(f *facts.Facts, actions ...string) preflight.Outcome {
 			if strings.HasPrefix(p.Resource, "sg-") && f.GroupsErr == nil &&
 				!f.Group(p.Resource).Has(f.TagKey()) { // the old tag is not enough for them
 				finding.Found += "; the group does not have the tag " + f.TagKey() + ", which policies require"
-				finding.Fix = fixes.TagFirst(f, p.Resource, finding.Fix)
 			}
 			if !slices.ContainsFunc(
 				findings, func(other preflight.Finding) bool { return other.Resource == finding.Resource },

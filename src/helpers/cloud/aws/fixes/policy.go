@@ -39,7 +39,12 @@ func MachinePolicy(f *facts.Facts) []preflight.Fix {
 	return setPolicy(f, f.PolicyOptions(false))
 }
 
+// setPolicy gives a role the generated policy, and the security group the tag on which that depends.
 func setPolicy(f *facts.Facts, o iampolicy.Options) []preflight.Fix {
+	return TagFirst(f, putPolicy(f, o))
+}
+
+func putPolicy(f *facts.Facts, o iampolicy.Options) []preflight.Fix {
 	role := o.RoleName
 	policy, err := iampolicy.New(o)
 	if err != nil {

@@ -105,9 +105,13 @@ func SortedIDs(all map[string]clustertags.Tags) []string {
 	return ids
 }
 
-// TagFirst adds the tag to a security group before other commands: the generated policy applies only to resources that
-// have it.
-func TagFirst(f *facts.Facts, group string, fixes []preflight.Fix) []preflight.Fix {
+// TagFirst adds the tag to the security group that the cloud controller adds rules to, if that has none, before other
+// commands: the generated policy applies only to resources that have it, while one with wildcards needs no tag.
+func TagFirst(f *facts.Facts, fixes []preflight.Fix) []preflight.Fix {
+	group := f.ManagedGroup(f.GroupIDs())
+	if f.Request.Role != preflight.Control || f.GroupsErr != nil || group == "" || f.Group(group).Has(f.TagKey()) {
+		return fixes
+	}
 	first := fixes[0]
 	first.Text = "add the cluster's tag to the security group, and " + first.Text
 	first.Commands = append([]string{TagCommand(f, group)}, first.Commands...)
