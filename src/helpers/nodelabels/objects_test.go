@@ -16,6 +16,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -138,14 +139,17 @@ func TestNodesWriteOnlyTheirOwnEvents(t *testing.T) {
 	}
 }
 
-// TestEventsAreSmall is a user whose few Events fill etcd, because each is as large as etcd permits.
+// TestEventsAreSmall is a user whose few Events fill etcd, because each is as large as etcd permits: a node, kube-proxy,
+// or a tenant's pod. An operator's controller, which may write Events about the objects of all tenants, may write long
+// ones.
 func TestEventsAreSmall(t *testing.T) {
 	cluster, worker := withNodes(t)
-	write := func(name string, change func(*corev1.Event)) error {
+	controller := accountWithEvents(t, cluster, "controller", "")
+	tenant := accountWithEvents(t, cluster, "tenant", metav1.NamespaceDefault)
+	write := func(client kubernetes.Interface, name string, change func(*corev1.Event)) error {
 		object := event(name, "default", stolen)
 		change(object)
-		clients := []kubernetes.Interface{worker, cluster.Admin()}
-		_, err := clients[len(name)%2].CoreV1().Events("default").Create(t.Context(), object, metav1.CreateOptions{})
+		_, err := client.CoreV1().Events("default").Create(t.Context(), object, metav1.CreateOptions{})
 		return err
 	}
 	large := strings.Repeat("x", 1<<20)
@@ -159,17 +163,68 @@ func TestEventsAreSmall(t *testing.T) {
 		},
 		"related": func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Name: large} },
 	} {
-		kubetest.MustForbid(t, "a large "+what, write(what, change), "an Event can have 4096 characters")
+		for who, client := range map[string]kubernetes.Interface{"node": worker, "tenant": tenant} {
+			kubetest.MustForbid(
+				t, who+": a large "+what, write(client, what, change), "an Event can have 4096 characters",
+			)
+		}
 	}
-	if err := write("longest", func(e *corev1.Event) { e.Message = large[:2<<10] }); err != nil {
-		t.Errorf("a message of 2 KiB: %v", err)
+	kubetest.MustForbid(t, "kube-proxy", write(proxyClient(t, cluster), "proxy", func(e *corev1.Event) {
+		e.Source, e.ReportingController, e.Message = corev1.EventSource{}, "kube-proxy", large
+	}), "4096")
+
+	// The friends.
+	long := func(e *corev1.Event) { e.Message = large[:20<<10] }
+	if err := write(controller, "report", long); err != nil {
+		t.Errorf("a controller's Event of 20 KiB: %v", err)
 	}
-	if err := write("small", func(*corev1.Event) {}); err != nil {
-		t.Fatal(err)
+	if err := write(cluster.Admin(), "note", long); err != nil {
+		t.Errorf("an administrator's Event of 20 KiB: %v", err)
 	}
-	_, err := worker.CoreV1().Events("default").Patch(t.Context(), "small", types.MergePatchType,
+	for name, client := range map[string]kubernetes.Interface{"node": worker, "tenant": tenant} {
+		if err := write(client, "longest-"+name, func(e *corev1.Event) { e.Message = large[:2<<10] }); err != nil {
+			t.Errorf("a message of 2 KiB, %s: %v", name, err)
+		}
+	}
+	_, err := worker.CoreV1().Events("default").Patch(t.Context(), "longest-node", types.MergePatchType,
 		fmt.Appendf(nil, `{"message": %q}`, large), metav1.PatchOptions{})
 	kubetest.MustForbid(t, "one that grows", err, "4096")
+}
+
+// accountWithEvents is a client of a ServiceAccount that may create Events in a namespace, or in all.
+func accountWithEvents(t *testing.T, cluster *kubetest.Cluster, name, namespace string) kubernetes.Interface {
+	t.Helper()
+	user := "system:serviceaccount:default:" + name
+	admin, create := cluster.Admin().RbacV1(), metav1.CreateOptions{}
+	metadata := metav1.ObjectMeta{Name: name, Namespace: namespace}
+	rules := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create"}}}
+	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}
+	role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
+	_, err := admin.ClusterRoles().Create(
+		t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, create,
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if namespace == "" {
+		_, err = admin.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metadata, RoleRef: role, Subjects: subjects,
+		}, create)
+	} else {
+		_, err = admin.RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+			ObjectMeta: metadata, RoleRef: role, Subjects: subjects,
+		}, create)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := cluster.ClientFor(user, "system:serviceaccounts", "system:serviceaccounts:default")
+	eventually.Succeeds(t, 10*time.Second, name+" may create Events", func() error {
+		small := event(name, metav1.NamespaceDefault, "")
+		_, err := client.CoreV1().Events(small.Namespace).Create(t.Context(), small, create)
+		return err
+	})
+	return client
 }
 
 // TestNodesCannotKeepObjects is root on a worker that keeps objects from being deleted, and what owns them or what they
