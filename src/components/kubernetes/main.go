@@ -28,7 +28,6 @@ import (
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
-	metrics "sigs.k8s.io/metrics-server/cmd/metrics-server/app"
 )
 
 // servers builds a program's command only when it is the one to run: each
@@ -40,7 +39,7 @@ var servers = map[string]func() *cobra.Command{
 	"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
 	"kubelet":                 func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
 	"metrics-server": func() *cobra.Command {
-		return metrics.NewMetricsServerCommand(server.SetupSignalHandler())
+		return metricsServerCommand(server.SetupSignalHandler())
 	},
 }
 

@@ -15,6 +15,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -111,6 +112,23 @@ func (c *Cluster) ConfigFor(user string, groups ...string) *rest.Config {
 		TLSClientConfig: rest.TLSClientConfig{CAData: c.ca.PEM, CertData: certificate, KeyData: key},
 		QPS:             -1, // unlimited: near a deadline the rate limiter's own error would hide the reason
 	}
+}
+
+// ServerCertificate returns a serving certificate for the loopback interface, with this user and these groups as its
+// subject, as those of kubelets have.
+func (c *Cluster) ServerCertificate(user string, groups ...string) tls.Certificate {
+	c.t.Helper()
+	certificate, key, err := c.ca.issue(
+		subject{name: user, organizations: groups, server: true, addresses: []net.IP{net.ParseIP(loopback)}},
+	)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return pair
 }
 
 // Kubeconfig writes a kubeconfig for this user and these groups and returns its path.
