@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"path/filepath"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"kubernetes-release/internal/duration"
 	"kubernetes-release/internal/strictjson"
 )
@@ -66,6 +68,8 @@ type ServerConfig struct {
 	// Roles are the names of the roles that nodes can have in the cloud, in addition to those that the provider finds
 	// out.
 	Roles []string `json:"roles"`
+	// Taints are those that the nodes of an instance group have at least.
+	Taints map[string][]corev1.Taint `json:"taints"`
 	// Deployment has the secret of the deployment, and what BOSH knows of its instances.
 	Deployment Deployment `json:"deployment"`
 }

@@ -22,6 +22,7 @@ import (
 
 	"kubernetes-release/boshdns"
 	"kubernetes-release/node"
+	"kubernetes-release/nodeobject"
 )
 
 // Prefix is that of the labels with which BOSH describes the instance of a Node. An admission policy refuses them from
@@ -48,6 +49,8 @@ type Instances struct {
 	Deployment, Domain string
 	// Cloud knows the addresses of a Node's VM; nil if the Node's name is that of the instance.
 	Cloud Machines
+	// Taints are those that the Nodes of an instance group have at least.
+	Taints map[string][]corev1.Taint
 }
 
 // Instance is what a Node says of its VM.
@@ -56,6 +59,8 @@ type Instance struct {
 	ProviderID string            // empty without a cloud
 	// Zone is that of BOSH; empty with a cloud, whose controller knows the cloud's.
 	Zone string
+	// Taints are those that the Node has at least.
+	Taints []corev1.Taint
 }
 
 // Find returns the instance of a Node.
@@ -96,6 +101,7 @@ func (i *Instances) Find(ctx context.Context, name string) (Instance, error) {
 		if i.Cloud == nil {
 			found.Zone = r.AZ
 		}
+		found.Taints = i.Taints[r.InstanceGroup]
 		return found, nil
 	}
 	return Instance{}, fmt.Errorf("no instance of deployment %s has %s; %d are known", i.Deployment, what, len(records))
@@ -149,8 +155,9 @@ func NewKeeper(client kubernetes.Interface, instances *Instances, log *slog.Logg
 }
 
 // Run sets the labels with Prefix on all Nodes, removes others with Prefix, sets the provider ID of Nodes that have
-// none, and the zone of those in no cloud, until ctx ends. A Node with the provider ID of another instance gets no
-// labels, without which it cannot report an address.
+// none, the zone of those in no cloud, and the taints of their instance groups, until ctx ends. A Node with the
+// provider ID of another instance gets no labels, without which it cannot report an address, and keeps the taint
+// nodeobject.UnknownTaint.
 func (k *Keeper) Run(ctx context.Context) error {
 	defer k.queue.ShutDown()
 	enqueue := func(object any) {
@@ -231,16 +238,20 @@ func (k *Keeper) label(ctx context.Context, name string) error {
 	if zone != "" && object.Spec.ProviderID == "" && !hasZone {
 		changes[corev1.LabelTopologyZone] = zone
 	}
-	unnamed := object.Spec.ProviderID == "" && instance.ProviderID != ""
-	if len(changes) == 0 && !unnamed {
-		return nil
+	spec := map[string]any{}
+	if object.Spec.ProviderID == "" && instance.ProviderID != "" {
+		spec["providerID"] = instance.ProviderID
 	}
 	// With its UID, the patch does not label another Node of the same name, which may be registered meanwhile.
-	content := map[string]any{"metadata": map[string]any{"uid": object.UID, "labels": changes}}
-	if unnamed {
-		content["spec"] = map[string]any{"providerID": instance.ProviderID}
+	metadata := map[string]any{"uid": object.UID, "labels": changes}
+	if taints := tainted(object.Spec.Taints, instance.Taints); !slices.Equal(taints, object.Spec.Taints) {
+		// The list is replaced, so none that another controller sets meanwhile may be lost.
+		spec["taints"], metadata["resourceVersion"] = taints, object.ResourceVersion
 	}
-	patch, err := json.Marshal(content)
+	if len(changes) == 0 && len(spec) == 0 {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata, "spec": spec})
 	if err != nil {
 		return err
 	}
@@ -251,6 +262,7 @@ func (k *Keeper) label(ctx context.Context, name string) error {
 	if err == nil {
 		k.log.Info(
 			"labeled the Node", "node", name, "uid", object.UID, "labels", changes, "provider_id", instance.ProviderID,
+			"taints", spec["taints"],
 		)
 	}
 	return err
@@ -287,4 +299,20 @@ func changed(current, wanted map[string]string) map[string]any {
 		}
 	}
 	return changes
+}
+
+// tainted returns the taints of a Node that is known: those that it has, and those that it must have.
+func tainted(current, wanted []corev1.Taint) []corev1.Taint {
+	taints := slices.DeleteFunc(slices.Clone(current), func(t corev1.Taint) bool { return t.Key == nodeobject.UnknownTaint })
+	for _, taint := range wanted {
+		// A Node has one of each key and effect.
+		i := slices.IndexFunc(taints, func(t corev1.Taint) bool { return t.MatchTaint(&taint) })
+		switch {
+		case i < 0:
+			taints = append(taints, taint)
+		case taints[i].Value != taint.Value:
+			taints[i] = taint
+		}
+	}
+	return taints
 }

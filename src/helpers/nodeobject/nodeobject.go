@@ -17,6 +17,10 @@ import (
 // UninitializedTaint is on a Node until the cloud-controller-manager has set its addresses, zone and provider ID.
 const UninitializedTaint = "node.cloudprovider.kubernetes.io/uninitialized"
 
+// UnknownTaint is on a Node from its registration, by an admission policy, until kubelet-csr-approver has set the labels
+// and taints of its instance. So nothing is scheduled on a Node of which it is not known what it is.
+const UnknownTaint = "bosh.io/instance-unknown"
+
 // maxRequestTimeout limits one request.
 const maxRequestTimeout = 10 * time.Second
 
@@ -31,7 +35,7 @@ type Options struct {
 	EtcdMembers []string
 	// Timeout is the total time and must be positive.
 	Timeout time.Duration
-	// Untainted makes Wait also wait until the Node has no UninitializedTaint.
+	// Untainted makes Wait also wait until the Node has neither UninitializedTaint nor UnknownTaint.
 	Untainted bool
 	// Interval is the time between two tries; defaults to 500 ms.
 	Interval time.Duration
@@ -51,7 +55,7 @@ func (o Options) Client() (kubernetes.Interface, error) {
 }
 
 // CheckReady returns why a Node cannot run pods yet, in the words of its Ready condition, or nil if it can. With
-// untainted it also requires that a cloud-controller-manager has initialized the Node.
+// untainted it also requires that a cloud-controller-manager has initialized the Node, and that its instance is known.
 func CheckReady(node *corev1.Node, untainted bool) error {
 	condition := readyCondition(node)
 	switch {
@@ -64,7 +68,14 @@ func CheckReady(node *corev1.Node, untainted bool) error {
 		return nil
 	}
 	for _, taint := range node.Spec.Taints {
-		if taint.Key == UninitializedTaint {
+		switch taint.Key {
+		case UnknownTaint:
+			return fmt.Errorf(
+				"Node %s is Ready but has the taint %s: kubelet-csr-approver has not found its instance yet (see its log "+
+					"on the control VMs)",
+				node.Name, taint.Key,
+			)
+		case UninitializedTaint:
 			return fmt.Errorf(
 				"Node %s is Ready but has the taint %s: no cloud-controller-manager has initialized it yet (see its "+
 					"log on the control VMs)",

@@ -155,6 +155,7 @@ func TestWaitAgainstRealAPIServer(t *testing.T) {
 	node, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Spec: corev1.NodeSpec{
 		Taints: []corev1.Taint{
 			{Key: UninitializedTaint, Value: "true", Effect: corev1.TaintEffectNoSchedule},
+			{Key: UnknownTaint, Effect: corev1.TaintEffectNoSchedule},
 		},
 	}}, metav1.CreateOptions{})
 	if err != nil {
@@ -173,6 +174,11 @@ func TestWaitAgainstRealAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("no cloud-controller-manager has initialized it yet")
+	node.Spec.Taints = node.Spec.Taints[1:]
+	if node, err = nodes.Update(ctx, node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	expect("kubelet-csr-approver has not found its instance yet")
 	node.Spec.Taints = nil
 	if _, err = nodes.Update(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)

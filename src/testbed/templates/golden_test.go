@@ -199,6 +199,9 @@ var everything = map[string]values{
 		"api":     values{"host": "api.example"},
 		"join":    values{"port": 7443, "roles": []any{"kubernetes-node-role"}},
 		"metrics": values{"bind_address": "0.0.0.0"},
+		"node_taints": values{
+			"worker": []any{values{"key": "example.com/gpu", "value": "present", "effect": "NoSchedule"}},
+		},
 	},
 	"metrics-server": {
 		"hostname":          "metrics.example",

@@ -335,6 +335,7 @@ var opsCases = withProviders(map[string]opsCase{
 			); got != "ssd [map[effect:NoSchedule key:dedicated value:batch]]" {
 				t.Errorf("label and taints are %s", got)
 			}
+			checkKeptTaints(t, p, "worker", taints)
 			if labels := decode[values](
 				t, file(t, group(t, p, "control"), "kubelet", "config/flags.json"),
 			)["flags"].(values)["node-labels"].(values); labels["disk"] != nil {
@@ -381,14 +382,14 @@ var opsCases = withProviders(map[string]opsCase{
 			for _, job := range group(t, p, "worker").Jobs {
 				file(t, pool, job.Job.Name, "monit")
 			}
-			checkPoolNode(t, pool)
+			checkPoolNode(t, p, pool)
 		},
 	},
 	"add-worker-pool-aws.yml": {
 		deployment{ops: []string{"aws.yml", "add-worker-pool.yml", "add-worker-pool-aws.yml"}, vars: poolVars},
 		func(t *testing.T, p *director.Plan) {
 			pool, worker := group(t, p, "worker-gpu"), group(t, p, "worker")
-			checkPoolNode(t, pool)
+			checkPoolNode(t, p, pool)
 			if !slices.Equal(pool.Spec.VMExtensions, worker.Spec.VMExtensions) {
 				t.Errorf("the pool has the VM extensions %v, want %v", pool.Spec.VMExtensions, worker.Spec.VMExtensions)
 			}
@@ -1262,8 +1263,17 @@ var poolVars = []string{
 	"pool_taints=[{key: nvidia.com/gpu, value: present, effect: NoSchedule}]",
 }
 
+// checkKeptTaints checks that the control VMs put back the taints with which the nodes of a group register.
+func checkKeptTaints(t *testing.T, p *director.Plan, name string, registered any) {
+	t.Helper()
+	join := decode[values](t, file(t, group(t, p, "control"), "kubelet-csr-approver", "config/join.json"))
+	if kept := join["taints"].(values)[name]; !reflect.DeepEqual(kept, registered) {
+		t.Errorf("the control VMs keep the taints %v in the group %s, which registers with %v", kept, name, registered)
+	}
+}
+
 // checkPoolNode checks the labels and taints of poolVars, and that the pod network is that of the other workers.
-func checkPoolNode(t *testing.T, pool *director.InstanceGroup) {
+func checkPoolNode(t *testing.T, p *director.Plan, pool *director.InstanceGroup) {
 	t.Helper()
 	kubelet := decode[values](t, file(t, pool, "kubelet", "config/flags.json"))
 	labels := kubelet["flags"].(values)["node-labels"].(values)
@@ -1274,6 +1284,7 @@ func checkPoolNode(t *testing.T, pool *director.InstanceGroup) {
 	if got := fmt.Sprint(taints); got != "[map[effect:NoSchedule key:nvidia.com/gpu value:present]]" {
 		t.Errorf("taints are %v", got)
 	}
+	checkKeptTaints(t, p, pool.Spec.Name, taints)
 	cni := decode[values](t, file(t, pool, "containerd", "config/cni.conflist.template"))
 	if cni["plugins"] == nil {
 		t.Errorf("containerd's CNI configuration is %v", cni)
@@ -1334,7 +1345,8 @@ func TestWorkerPoolWithOtherOpsFiles(t *testing.T) {
 		{"aws.yml", "single-vm.yml", "add-worker-pool.yml", "add-worker-pool-aws.yml"},
 	} {
 		t.Run(strings.Join(ops, " "), func(t *testing.T) {
-			checkPoolNode(t, group(t, plan(t, deployment{ops: ops, vars: poolVars}), "worker-gpu"))
+			p := plan(t, deployment{ops: ops, vars: poolVars})
+			checkPoolNode(t, p, group(t, p, "worker-gpu"))
 		})
 	}
 }

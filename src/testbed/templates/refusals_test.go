@@ -452,6 +452,18 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{"join.port is 20245", "not the port of the API, 6443, or that of metrics, 20245"},
 		},
 		{
+			"taints of nodes as a list",
+			"kubelet-csr-approver",
+			values{"node_taints": []any{values{"key": "a", "effect": "NoSchedule"}}},
+			[]string{"node_taints is [", "map names of instance groups to lists of {key, value, effect}"},
+		},
+		{
+			"taints of nodes with an effect that does not exist",
+			"kubelet-csr-approver",
+			values{"node_taints": values{"worker": []any{values{"key": "a", "effect": "NoRun"}}}},
+			[]string{"node_taints is {", "NoSchedule, PreferNoSchedule, NoExecute"},
+		},
+		{
 			"metrics of the approver at a name",
 			"kubelet-csr-approver",
 			values{"metrics": values{"bind_address": "localhost"}},

@@ -66,6 +66,7 @@ func approveKubeletCSRs() *cobra.Command {
 			Records:    settings.Deployment.Records,
 			Deployment: settings.Deployment.Name,
 			Domain:     settings.Deployment.Domain,
+			Taints:     settings.Taints,
 		}
 		if attester(settings.Provider) != nil {
 			instances.Cloud = authority
