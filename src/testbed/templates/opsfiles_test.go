@@ -12,6 +12,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -1606,4 +1607,39 @@ func TestEveryOpsFileHasATestAndAREADMERow(t *testing.T) {
 			t.Errorf("%s does not start with a comment on its purpose", name)
 		}
 	}
+}
+
+// TestCopyForAPool runs the command of docs/proxy-and-registries.md that makes a worker pool's copy of an ops-file.
+func TestCopyForAPool(t *testing.T) {
+	const page, copied = "docs/proxy-and-registries.md", "add-proxy-pool.yml"
+	text, err := os.ReadFile(filepath.Join(root, page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := regexp.MustCompile(`(?m)^sed .* > ` + regexp.QuoteMeta(copied) + `$`).Find(text)
+	if command == nil {
+		t.Fatalf("%s has no command that writes %s", page, copied)
+	}
+	copies := t.TempDir()
+	files, err := filepath.Abs(filepath.Join(root, "ops-files"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(files, filepath.Join(copies, "ops-files")); err != nil {
+		t.Fatal(err)
+	}
+	shell := exec.CommandContext(t.Context(), "sh", "-c", string(command))
+	shell.Dir = copies
+	if out, err := shell.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", command, err, out)
+	}
+	d := deployment{
+		ops: []string{"aws.yml", "add-worker-pool.yml", "add-worker-pool-aws.yml", "add-proxy.yml"},
+		vars: append(
+			slices.Clone(poolVars), "http_proxy=http://proxy.example:3128", "https_proxy=http://proxy.example:3129",
+			"no_proxy=[10.0.0.0/8, .corp.example]",
+		),
+		files: []string{filepath.Join(copies, copied)},
+	}
+	checkProxy(t, group(t, plan(t, d), "worker-gpu"))
 }
