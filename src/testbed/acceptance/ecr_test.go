@@ -77,8 +77,15 @@ func (l *lab) pushToECR(t *testing.T, repository string) string {
 // pullEvents starts a pod with the image on a worker and waits for an event with the text.
 func (l *lab) pullEvents(t *testing.T, pod, image, want string) {
 	t.Helper()
+	l.pullEventsIn(t, "worker", pod, image, want)
+}
+
+// pullEventsIn does the same in another instance group, whose taints the pod tolerates.
+func (l *lab) pullEventsIn(t *testing.T, group, pod, image, want string) {
+	t.Helper()
 	l.mustKubectl(t, "", "run", pod, "--image="+image, "--image-pull-policy=Always", "--restart=Never",
-		`--overrides={"spec": {"nodeSelector": {"bosh.io/instance-group": "worker"}}}`)
+		`--overrides={"spec": {"nodeSelector": {"bosh.io/instance-group": "`+group+`"}, `+
+			`"tolerations": [{"operator": "Exists"}]}}`)
 	waitFor(t, time.Minute, "the event "+want, func() error {
 		out, err := l.kubectl(
 			t,

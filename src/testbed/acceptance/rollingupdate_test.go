@@ -221,12 +221,18 @@ func (l *lab) checkControlNodes(t *testing.T) {
 const etcdctl = "cd /var/vcap/jobs/etcd/config && /var/vcap/packages/etcd/bin/etcdctl " +
 	"--endpoints=https://127.0.0.1:2379 --cacert=server_ca.pem --cert=server.pem --key=server.key "
 
-// checkMembers expects every etcd member to be healthy and to list all of them, and returns the list.
+// checkMembers expects every etcd member of control VMs to be healthy and to list all of them, and returns the list.
 func (l *lab) checkMembers(t *testing.T, count int) string {
+	t.Helper()
+	return l.checkMembersOf(t, "control", count)
+}
+
+// checkMembersOf does the same with the members of another instance group.
+func (l *lab) checkMembersOf(t *testing.T, group string, count int) string {
 	t.Helper()
 	var members string
 	for i := range count {
-		instance := fmt.Sprintf("control/%d", i)
+		instance := fmt.Sprintf("%s/%d", group, i)
 		waitFor(t, 30*time.Second, "health of etcd on "+instance, func() error {
 			if out, err := l.run(20*time.Second, "ssh", instance, "sh", "-c", etcdctl+"endpoint health"); err != nil {
 				return fmt.Errorf("%w: %s", err, out)

@@ -3,23 +3,62 @@ package acceptance
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
+	"net"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/random"
 
 	"kubernetes-release/internal/tail"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/store"
+	"kubernetes-release/testbed/registry"
 )
 
-// oneEtcd are the variables of use-separate-etcd.yml for one VM.
-var oneEtcd = []string{"etcd_instances=1", "etcd_azs=[kubernetes-z1]", "etcd_vm_type=kubernetes-control"}
+// Variables of use-separate-etcd.yml, for one VM and for three.
+var (
+	oneEtcd   = []string{"etcd_instances=1", "etcd_azs=[kubernetes-z1]", "etcd_vm_type=kubernetes-control"}
+	threeEtcd = []string{
+		"etcd_instances=3", "etcd_azs=[kubernetes-z1, kubernetes-z2, kubernetes-z3]", "etcd_vm_type=kubernetes-control",
+	}
+)
 
-// TestSoakTopologies deploys the topologies of docs/topologies.md that no other test deploys, cloud routes, and no
-// cloud.
+// The ops-files of a worker pool on AWS, and their variables.
+var (
+	poolOps  = []string{"ops-files/add-worker-pool.yml", "ops-files/add-worker-pool-aws.yml"}
+	poolVars = []string{
+		"pool_name=batch", "pool_instances=1", "pool_azs=[kubernetes-z2]", "pool_vm_type=kubernetes-worker",
+		"pool_labels={example.com/kind: batch}", "pool_taints=[{key: dedicated, value: batch, effect: NoSchedule}]",
+	}
+)
+
+// forPool returns a copy of an ops-file for the pool, by the command of docs/proxy-and-registries.md.
+func forPool(t *testing.T, name string) string {
+	t.Helper()
+	text, err := exec.CommandContext(
+		t.Context(), "sed", "-E", "s/name=(control|worker)/name=((pool_name))/", filepath.Join(repo, "ops-files", name),
+	).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestSoakTopologies deploys the topologies of docs/topologies.md that no other test deploys, a worker pool, a proxy
+// and a registry mirror, cloud routes, and no cloud.
 func TestSoakTopologies(t *testing.T) {
 	for _, topology := range []struct {
 		name      string
@@ -35,10 +74,14 @@ func TestSoakTopologies(t *testing.T) {
 			nodes: []string{"control/0", "control/1", "control/2"}, pods: 3, check: (*lab).checkCombined,
 		},
 		{
-			name: "separate etcd VMs", ops: append(
-				[]string{"ops-files/use-separate-etcd.yml"}, workerOps...,
-			), vars: append([]string{"worker_instances=1"}, oneEtcd...), control: "1",
-			nodes: []string{"control/0", "worker/0"}, pods: 1, check: (*lab).checkSeparateEtcd,
+			name: "separate etcd VMs and a worker pool, behind a proxy", ops: slices.Concat(
+				[]string{"ops-files/use-separate-etcd.yml"}, workerOps, poolOps, []string{forPool(t, "lab.yml")},
+			), vars: slices.Concat([]string{"worker_instances=1"}, threeEtcd, poolVars), control: "1",
+			nodes: []string{"control/0", "worker/0", "batch/0"}, pods: 1, check: func(l *lab, t *testing.T) {
+				t.Run("worker pool", func(t *testing.T) { l.checkPool(t) })
+				t.Run("separate etcd VMs", func(t *testing.T) { l.checkSeparateEtcd(t, 3) })
+				t.Run("proxy and mirror", func(t *testing.T) { l.checkProxyAndMirror(t) })
+			},
 		},
 		{
 			name: "combined, separate etcd VMs", ops: []string{
@@ -46,7 +89,7 @@ func TestSoakTopologies(t *testing.T) {
 			}, vars: oneEtcd, control: "1",
 			nodes: []string{"control/0"}, pods: 1, check: func(l *lab, t *testing.T) {
 				l.checkCombined(t)
-				l.checkSeparateEtcd(t)
+				l.checkSeparateEtcd(t, 1)
 			},
 		},
 		{
@@ -112,13 +155,17 @@ func (l *lab) checkDNSSpread(t *testing.T, nodes int) {
 	})
 }
 
-// checkSeparateEtcd expects etcd on its own VM only, and nothing else there.
-func (l *lab) checkSeparateEtcd(t *testing.T) {
-	if jobs := strings.Fields(
-		l.ssh(t, "etcd/0", "ls", "/var/vcap/jobs"),
-	); !slices.Equal(jobs, []string{"bpm", "etcd", "etcd-defragment", "etcd-snapshot"}) {
-		t.Errorf("the etcd VM has the jobs %q", jobs)
+// checkSeparateEtcd expects etcd on so many VMs of its own only, and nothing else there.
+func (l *lab) checkSeparateEtcd(t *testing.T, members int) {
+	for i := range members {
+		instance := fmt.Sprintf("etcd/%d", i)
+		if jobs := strings.Fields(
+			l.ssh(t, instance, "ls", "/var/vcap/jobs"),
+		); !slices.Equal(jobs, []string{"bpm", "etcd", "etcd-defragment", "etcd-snapshot"}) {
+			t.Errorf("%s has the jobs %q", instance, jobs)
+		}
 	}
+	l.checkMembersOf(t, "etcd", members)
 	if found := l.ssh(
 		t, "control/0", "sh", "-c", "ls -d /var/vcap/jobs/etcd /var/vcap/store/etcd 2>/dev/null || true",
 	); found != "" {
@@ -129,6 +176,152 @@ func (l *lab) checkSeparateEtcd(t *testing.T) {
 		t.Fatalf("recreate: %v\n%s", err, tail.Lines(out, 60))
 	}
 	l.mustKubectl(t, "", "-n", "default", "get", "configmap", "kept") // so control VMs have no state
+	if members < 3 {
+		return
+	}
+	if out, err := l.run(time.Minute, "kill", "etcd/1"); err != nil {
+		t.Fatalf("kill: %v\n%s", err, out)
+	}
+	l.mustKubectl(t, "", "-n", "default", "create", "configmap", "with-two-members")
+	l.deploy(t)
+	l.checkMembersOf(t, "etcd", members)
+	l.mustKubectl(t, "", "-n", "default", "get", "configmaps", "kept", "with-two-members")
+}
+
+// checkPool expects the pool's node in its zone, with its labels and taint, and that a pod runs there only if it
+// tolerates that.
+func (l *lab) checkPool(t *testing.T) {
+	if got, want := l.mustKubectl(
+		t, "", "get", "nodes", "-l", "bosh.io/instance-group=batch", "-o",
+		`jsonpath={range .items[*]}{.metadata.labels.example\.com/kind} `+
+			`{.metadata.labels.topology\.kubernetes\.io/zone} {.spec.taints[*].key}{"\n"}{end}`,
+	), "batch "+l.identity(t, "batch/0").Zone+" dedicated"; got != want {
+		t.Errorf("kind, zone and taints of the pool's nodes are %q, want %q", got, want)
+	}
+	l.checkLabels(t, "batch/0")
+	for pod, overrides := range map[string]string{
+		"tolerates": `{"spec": {"nodeSelector": {"bosh.io/instance-group": "batch"}, ` +
+			`"tolerations": [{"key": "dedicated", "operator": "Exists"}]}}`,
+		"does-not-tolerate": `{"spec": {"nodeSelector": {"bosh.io/instance-group": "batch"}}}`,
+	} {
+		l.mustKubectl(
+			t, "", "run", pod, "--image="+l.smokeImage(t), "--image-pull-policy=Never", "--overrides="+overrides,
+		)
+		t.Cleanup(func() { l.mustKubectl(t, "", "delete", "pod", pod, "--timeout=60s") })
+	}
+	l.mustKubectl(t, "", "wait", "pod/tolerates", "--for=condition=Ready", "--timeout=60s")
+	l.mustKubectl(
+		t, "", "wait", "pod/does-not-tolerate", "--timeout=60s",
+		"--for=jsonpath={.status.conditions[?(@.type==\"PodScheduled\")].reason}=Unschedulable",
+	)
+}
+
+// checkProxyAndMirror lets nodes pull through a proxy and from a mirror, those of the pool too: an image whose registry
+// does not exist is pulled from the mirror, through the proxy unless the mirror is in no_proxy.
+func (l *lab) checkProxyAndMirror(t *testing.T) {
+	image, err := random.Image(1024, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	images := registry.New()
+	if err := images.Add("team/image", "1", image); err != nil {
+		t.Fatal(err)
+	}
+	mirror, ca := l.serve(t, images)
+	proxy := l.newProxy(t)
+	ops := []string{"ops-files/add-proxy.yml", "ops-files/set-registry-mirror.yml"}
+	for _, name := range []string{"add-proxy.yml", "set-registry-mirror.yml"} {
+		ops = append(ops, forPool(t, name))
+	}
+	before := l.ops
+	l.ops = slices.Concat(before, ops)
+	vars := slices.Concat(l.vars, []string{
+		"http_proxy=" + proxy.url, "https_proxy=" + proxy.url, "registry_host=registry.example",
+		"registry_mirror=" + mirror, "registry_ca=" + ca,
+	})
+	host := strings.TrimPrefix(mirror, "https://")
+	address, _, _ := strings.Cut(host, ":")
+
+	const name, pulled = "registry.example/team/image:1", "Pulled Successfully pulled image"
+	l.vars = append(slices.Clone(vars), "no_proxy=[.corp.example]")
+	l.deploy(t)
+	for _, group := range []string{"worker", "batch"} {
+		proxy.forget()
+		l.pullEventsIn(t, group, "proxied-"+group, name, pulled)
+		if got := proxy.connected(); !slices.Contains(got, host) {
+			t.Errorf("%s: the proxy connected to %q, want the mirror %s", group, got, host)
+		}
+	}
+	l.vars = append(slices.Clone(vars), "no_proxy=["+address+"]")
+	l.deploy(t)
+	proxy.forget()
+	l.pullEventsIn(t, "batch", "direct", name, pulled)
+	if got := proxy.connected(); len(got) > 0 {
+		t.Errorf("the proxy connected to %q, though the mirror is in no_proxy", got)
+	}
+	l.checkSmokeTests(t, "3 of 3 are Ready") // nothing within the cluster uses the proxy
+	if got := proxy.connected(); len(got) > 0 {
+		t.Errorf("the proxy connected to %q for the smoke tests", got)
+	}
+}
+
+// proxy is an HTTP proxy that keeps what it was asked to connect to.
+type proxy struct {
+	url string
+
+	lock  sync.Mutex
+	hosts []string
+}
+
+// newProxy starts a proxy at an address that VMs reach, which runs until the test ends.
+func (l *lab) newProxy(t *testing.T) *proxy {
+	t.Helper()
+	listener, err := net.Listen("tcp4", net.JoinHostPort(l.addressInNetwork(t, 255, 254), "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{url: "http://" + listener.Addr().String()}
+	server := &http.Server{Handler: p, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close() })
+	return p
+}
+
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.lock.Lock()
+	p.hosts = append(p.hosts, r.Host)
+	p.lock.Unlock()
+	if r.Method != http.MethodConnect {
+		http.Error(w, "only CONNECT", http.StatusMethodNotAllowed)
+		return
+	}
+	var dialer net.Dialer
+	upstream, err := dialer.DialContext(r.Context(), "tcp", r.Host)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer func() { _ = upstream.Close() }()
+	w.WriteHeader(http.StatusOK)
+	client, read, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer func() { _ = client.Close() }()
+	go func() { _, _ = io.Copy(upstream, read) }() // its buffer can have the first bytes
+	_, _ = io.Copy(client, upstream)
+}
+
+func (p *proxy) connected() []string {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	return slices.Clone(p.hosts)
+}
+
+func (p *proxy) forget() {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	p.hosts = nil
 }
 
 // checkZonesOfBOSH expects each Node in the zone of its instance, which no cloud controller sets.
