@@ -15,7 +15,7 @@ import (
 	kmsapi "k8s.io/kms/apis/v2"
 )
 
-// stopTimeout is how long requests that have begun may take once the plugin is stopped.
+// stopTimeout is how long requests that have started may take once the plugin is stopped.
 const stopTimeout = callTimeout + time.Second
 
 // Serve answers on a Unix socket until the context ends. Only the plugin's own user can connect.

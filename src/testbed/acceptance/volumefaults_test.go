@@ -647,7 +647,7 @@ func (f *faults) movedFrom(t *testing.T, node, text string) {
 	f.has(t, "database-0", text)
 }
 
-// leftNode returns an error until the pod, or its successor, is on another node. A pod of a lost node is said to run
+// leftNode returns an error until the pod, or its successor, is on another node. A pod of a lost node is reported as running
 // there for a while.
 func (f *faults) leftNode(t *testing.T, node string) error {
 	t.Helper()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// shutdownTimeout is how long requests can take to finish when Serve ends.
+// shutdownTimeout limits what is left of requests when Serve ends.
 const shutdownTimeout = 2 * time.Second
 
 // Serve serves the API and instance metadata at these addresses until ctx ends or a server fails.

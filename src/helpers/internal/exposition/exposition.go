@@ -19,7 +19,7 @@ type Text struct{ text strings.Builder }
 type Family struct {
 	text             *Text
 	name, help, kind string
-	begun            bool
+	started          bool
 }
 
 // Gauge begins a metric whose value can fall.
@@ -36,8 +36,8 @@ func (t *Text) Counter(name, help string) *Family {
 // metric begins.
 func (f *Family) Add(value float64, labels ...string) {
 	out := &f.text.text
-	if !f.begun {
-		f.begun = true
+	if !f.started {
+		f.started = true
 		out.WriteString("# HELP " + f.name + " " + f.help + "\n# TYPE " + f.name + " " + f.kind + "\n")
 	}
 	out.WriteString(f.name)
