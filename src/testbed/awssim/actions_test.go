@@ -213,50 +213,38 @@ func TestActions(t *testing.T) {
 			call:   tables(&ec2.DescribeRouteTablesInput{Filters: ec2Filter("association.main", "true")}),
 			want:   []string{"rtb-0a0b0c0d0e0f00001"},
 		},
-		{action: "ec2:DescribeVpcs", call: func(ctx context.Context) (any, error) {
-			out, err := c.ec2.DescribeVpcs(ctx, &ec2.DescribeVpcsInput{VpcIds: []string{awssim.LabVPC}})
-			if err != nil {
-				return nil, err
-			}
-			return list(out.Vpcs, func(v ec2types.Vpc) *string { return v.CidrBlock }), nil
-		}, want: []string{world.VPCs[0].CIDR.String()}},
-		{action: "ec2:DescribeAvailabilityZones", call: func(ctx context.Context) (any, error) {
-			out, err := c.ec2.DescribeAvailabilityZones(ctx, &ec2.DescribeAvailabilityZonesInput{})
-			if err != nil {
-				return nil, err
-			}
-			return list(
-				out.AvailabilityZones,
-				func(z ec2types.AvailabilityZone) *string { return aws.String(*z.ZoneName + "=" + *z.ZoneId) },
-			), nil
-		}, want: []string{"us-east-1a=use1-az1", "us-east-1b=use1-az2", "us-east-1c=use1-az3"}},
-		{action: "ec2:DescribeInstanceTopology", call: func(ctx context.Context) (any, error) {
-			out, err := c.ec2.DescribeInstanceTopology(
-				ctx, &ec2.DescribeInstanceTopologyInput{InstanceIds: []string{workerID}},
-			)
-			if err != nil {
-				return nil, err
-			}
-			return len(out.Instances), nil
-		}, want: 0},
-		{action: "ec2:DescribeNetworkInterfaces", call: func(ctx context.Context) (any, error) {
-			out, err := c.ec2.DescribeNetworkInterfaces(
-				ctx, &ec2.DescribeNetworkInterfacesInput{Filters: ec2Filter("attachment.instance-id", workerID)},
-			)
-			if err != nil {
-				return nil, err
-			}
-			return list(
-				out.NetworkInterfaces, func(n ec2types.NetworkInterface) *string { return n.PrivateIpAddress },
-			), nil
-		}, want: []string{private}},
-		{action: "sts:GetCallerIdentity", call: func(ctx context.Context) (any, error) {
-			out, err := c.sts.GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
-			if err != nil {
-				return nil, err
-			}
-			return *out.Arn + " " + *out.Account, nil
-		}, want: "arn:aws:iam::123456789012:user/operator 123456789012"},
+		{action: "ec2:DescribeVpcs", call: answers(
+			c.ec2.DescribeVpcs, &ec2.DescribeVpcsInput{VpcIds: []string{awssim.LabVPC}},
+			func(out *ec2.DescribeVpcsOutput) any {
+				return list(out.Vpcs, func(v ec2types.Vpc) *string { return v.CidrBlock })
+			},
+		), want: []string{world.VPCs[0].CIDR.String()}},
+		{action: "ec2:DescribeAvailabilityZones", call: answers(
+			c.ec2.DescribeAvailabilityZones, &ec2.DescribeAvailabilityZonesInput{},
+			func(out *ec2.DescribeAvailabilityZonesOutput) any {
+				return list(
+					out.AvailabilityZones,
+					func(z ec2types.AvailabilityZone) *string { return aws.String(*z.ZoneName + "=" + *z.ZoneId) },
+				)
+			},
+		), want: []string{"us-east-1a=use1-az1", "us-east-1b=use1-az2", "us-east-1c=use1-az3"}},
+		{action: "ec2:DescribeInstanceTopology", call: answers(
+			c.ec2.DescribeInstanceTopology, &ec2.DescribeInstanceTopologyInput{InstanceIds: []string{workerID}},
+			func(out *ec2.DescribeInstanceTopologyOutput) any { return len(out.Instances) },
+		), want: 0},
+		{action: "ec2:DescribeNetworkInterfaces", call: answers(
+			c.ec2.DescribeNetworkInterfaces,
+			&ec2.DescribeNetworkInterfacesInput{Filters: ec2Filter("attachment.instance-id", workerID)},
+			func(out *ec2.DescribeNetworkInterfacesOutput) any {
+				return list(
+					out.NetworkInterfaces, func(n ec2types.NetworkInterface) *string { return n.PrivateIpAddress },
+				)
+			},
+		), want: []string{private}},
+		{action: "sts:GetCallerIdentity", call: answers(
+			c.sts.GetCallerIdentity, &sts.GetCallerIdentityInput{},
+			func(out *sts.GetCallerIdentityOutput) any { return *out.Arn + " " + *out.Account },
+		), want: "arn:aws:iam::123456789012:user/operator 123456789012"},
 		{action: "sts:AssumeRole", call: func(ctx context.Context) (any, error) {
 			return c.sts.AssumeRole(
 				ctx,
@@ -266,18 +254,17 @@ func TestActions(t *testing.T) {
 				},
 			)
 		}, code: "AccessDenied"}, // its trust policy has only EC2
-		{action: "iam:SimulatePrincipalPolicy", call: func(ctx context.Context) (any, error) {
-			out, err := c.iam.SimulatePrincipalPolicy(ctx, &iam.SimulatePrincipalPolicyInput{
+		{action: "iam:SimulatePrincipalPolicy", call: answers(
+			c.iam.SimulatePrincipalPolicy, &iam.SimulatePrincipalPolicyInput{
 				PolicySourceArn: aws.String("arn:aws:iam::123456789012:role/kubernetes-worker"),
 				ActionNames:     []string{"ec2:DescribeSubnets", "ec2:CreateTags"},
-			})
-			if err != nil {
-				return nil, err
-			}
-			return list(out.EvaluationResults, func(r iamtypes.EvaluationResult) *string {
-				return aws.String(*r.EvalActionName + " " + string(r.EvalDecision))
-			}), nil
-		}, want: []string{"ec2:DescribeSubnets allowed", "ec2:CreateTags implicitDeny"}},
+			},
+			func(out *iam.SimulatePrincipalPolicyOutput) any {
+				return list(out.EvaluationResults, func(r iamtypes.EvaluationResult) *string {
+					return aws.String(*r.EvalActionName + " " + string(r.EvalDecision))
+				})
+			},
+		), want: []string{"ec2:DescribeSubnets allowed", "ec2:CreateTags implicitDeny"}},
 		{action: "iam:SimulatePrincipalPolicy", call: func(ctx context.Context) (any, error) {
 			return c.iam.SimulatePrincipalPolicy(
 				ctx,
@@ -287,52 +274,42 @@ func TestActions(t *testing.T) {
 				},
 			)
 		}, code: "NoSuchEntity"},
-		{action: "iam:GetRole", call: func(ctx context.Context) (any, error) {
-			out, err := c.iam.GetRole(ctx, &iam.GetRoleInput{RoleName: aws.String("kubernetes-worker")})
-			if err != nil {
-				return nil, err
-			}
-			return *out.Role.Path + " " + *out.Role.Arn, nil
-		}, want: "/ arn:aws:iam::123456789012:role/kubernetes-worker"},
+		{action: "iam:GetRole", call: answers(
+			c.iam.GetRole, &iam.GetRoleInput{RoleName: aws.String("kubernetes-worker")},
+			func(out *iam.GetRoleOutput) any {
+				return *out.Role.Path + " " + *out.Role.Arn
+			},
+		), want: "/ arn:aws:iam::123456789012:role/kubernetes-worker"},
 		{action: "iam:GetRole", call: func(ctx context.Context) (any, error) {
 			return c.iam.GetRole(ctx, &iam.GetRoleInput{RoleName: aws.String("nobody")})
 		}, code: "NoSuchEntity"},
-		{action: "ec2:ModifyInstanceAttribute", call: func(ctx context.Context) (any, error) {
-			return none(
-				c.ec2.ModifyInstanceAttribute(
-					ctx,
-					&ec2.ModifyInstanceAttributeInput{
-						InstanceId:      aws.String(workerID),
-						SourceDestCheck: &ec2types.AttributeBooleanValue{Value: aws.Bool(false)},
-					},
-				),
-			)
-		}},
-		{action: "ec2:ModifyInstanceMetadataOptions", call: func(ctx context.Context) (any, error) {
-			out, err := c.ec2.ModifyInstanceMetadataOptions(
-				ctx,
-				&ec2.ModifyInstanceMetadataOptionsInput{
-					InstanceId:              aws.String(workerID),
-					HttpPutResponseHopLimit: aws.Int32(1),
-				},
-			)
-			if err != nil {
-				return nil, err
-			}
-			return *out.InstanceMetadataOptions.HttpPutResponseHopLimit, nil
-		}, want: 1},
-		{action: "ec2:DescribeInstances", call: func(ctx context.Context) (any, error) {
-			out, err := c.ec2.DescribeInstances(ctx, &ec2.DescribeInstancesInput{InstanceIds: []string{workerID}})
-			if err != nil {
-				return nil, err
-			}
-			i := out.Reservations[0].Instances[0]
-			return fmt.Sprint(
-				*i.PrivateDnsName, *i.SourceDestCheck, *i.NetworkInterfaces[0].SourceDestCheck,
-				*i.MetadataOptions.HttpPutResponseHopLimit, *i.IamInstanceProfile.Arn, *i.Placement.AvailabilityZone,
-				*i.SubnetId, *i.VpcId, *i.SecurityGroups[0].GroupId, i.State.Name,
-			), nil
-		}, want: fmt.Sprint(
+		{action: "ec2:ModifyInstanceAttribute", call: succeeds(
+			c.ec2.ModifyInstanceAttribute, &ec2.ModifyInstanceAttributeInput{
+				InstanceId:      aws.String(workerID),
+				SourceDestCheck: &ec2types.AttributeBooleanValue{Value: aws.Bool(false)},
+			},
+		)},
+		{action: "ec2:ModifyInstanceMetadataOptions", call: answers(
+			c.ec2.ModifyInstanceMetadataOptions, &ec2.ModifyInstanceMetadataOptionsInput{
+				InstanceId:              aws.String(workerID),
+				HttpPutResponseHopLimit: aws.Int32(1),
+			},
+			func(out *ec2.ModifyInstanceMetadataOptionsOutput) any {
+				return *out.InstanceMetadataOptions.HttpPutResponseHopLimit
+			},
+		), want: 1},
+		{action: "ec2:DescribeInstances", call: answers(
+			c.ec2.DescribeInstances, &ec2.DescribeInstancesInput{InstanceIds: []string{workerID}},
+			func(out *ec2.DescribeInstancesOutput) any {
+				i := out.Reservations[0].Instances[0]
+				return fmt.Sprint(
+					*i.PrivateDnsName, *i.SourceDestCheck, *i.NetworkInterfaces[0].SourceDestCheck,
+					*i.MetadataOptions.HttpPutResponseHopLimit, *i.IamInstanceProfile.Arn,
+					*i.Placement.AvailabilityZone,
+					*i.SubnetId, *i.VpcId, *i.SecurityGroups[0].GroupId, i.State.Name,
+				)
+			},
+		), want: fmt.Sprint(
 			dnsName, false, false, 1, "arn:aws:iam::123456789012:instance-profile/kubernetes-worker", "us-east-1a",
 			node(1), awssim.LabVPC, awssim.LabSecurityGroup, "running",
 		)},
@@ -365,6 +342,26 @@ func TestActions(t *testing.T) {
 
 func none[T any](_ T, err error) (any, error) { return "<nil>", err }
 
+// succeeds calls an action whose answer is not looked at.
+func succeeds[I, O, F any](
+	action func(context.Context, I, ...F) (O, error), in I,
+) func(context.Context) (any, error) {
+	return func(ctx context.Context) (any, error) { return none(action(ctx, in)) }
+}
+
+// answers calls an action and reads its answer.
+func answers[I, O, F any](
+	action func(context.Context, I, ...F) (O, error), in I, read func(O) any,
+) func(context.Context) (any, error) {
+	return func(ctx context.Context) (any, error) {
+		out, err := action(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		return read(out), nil
+	}
+}
+
 func replaceDots(s string) string {
 	out := []byte(s)
 	for i, c := range out {
@@ -385,24 +382,19 @@ func ec2Tags(tags map[string]string) []ec2types.Tag {
 
 func checkTags(t *testing.T, covered map[string]bool, c clients) {
 	create := func(resource string, tags map[string]string) func(context.Context) (any, error) {
-		return func(ctx context.Context) (any, error) {
-			return none(c.ec2.CreateTags(ctx, &ec2.CreateTagsInput{Resources: []string{resource}, Tags: ec2Tags(tags)}))
-		}
+		return succeeds(c.ec2.CreateTags, &ec2.CreateTagsInput{Resources: []string{resource}, Tags: ec2Tags(tags)})
 	}
 	remove := func(tags ...ec2types.Tag) func(context.Context) (any, error) {
-		return func(ctx context.Context) (any, error) {
-			return none(c.ec2.DeleteTags(ctx, &ec2.DeleteTagsInput{Resources: []string{bareID}, Tags: tags}))
-		}
+		return succeeds(c.ec2.DeleteTags, &ec2.DeleteTagsInput{Resources: []string{bareID}, Tags: tags})
 	}
-	tags := func(ctx context.Context) (any, error) {
-		out, err := c.ec2.DescribeTags(ctx, &ec2.DescribeTagsInput{Filters: ec2Filter("resource-id", bareID)})
-		if err != nil {
-			return nil, err
-		}
-		return list(
-			out.Tags, func(d ec2types.TagDescription) *string { return aws.String(*d.Key + "=" + *d.Value) },
-		), nil
-	}
+	tags := answers(
+		c.ec2.DescribeTags, &ec2.DescribeTagsInput{Filters: ec2Filter("resource-id", bareID)},
+		func(out *ec2.DescribeTagsOutput) any {
+			return list(
+				out.Tags, func(d ec2types.TagDescription) *string { return aws.String(*d.Key + "=" + *d.Value) },
+			)
+		},
+	)
 	many := func(n int) map[string]string {
 		m := map[string]string{}
 		for i := range n {
@@ -441,22 +433,18 @@ func checkTags(t *testing.T, covered map[string]bool, c clients) {
 func checkSecurityGroups(t *testing.T, covered map[string]bool, c clients) {
 	var id string
 	create := func(name string, dryRun bool) func(context.Context) (any, error) {
-		return func(ctx context.Context) (any, error) {
-			out, err := c.ec2.CreateSecurityGroup(ctx, &ec2.CreateSecurityGroupInput{
-				GroupName:   &name,
-				Description: aws.String("d"),
-				VpcId:       aws.String(awssim.LabVPC),
-				DryRun:      &dryRun,
-				TagSpecifications: []ec2types.TagSpecification{
-					{ResourceType: "security-group", Tags: ec2Tags(map[string]string{clusterTag: "owned"})},
-				},
-			})
-			if err != nil {
-				return nil, err
-			}
+		return answers(c.ec2.CreateSecurityGroup, &ec2.CreateSecurityGroupInput{
+			GroupName:   &name,
+			Description: aws.String("d"),
+			VpcId:       aws.String(awssim.LabVPC),
+			DryRun:      &dryRun,
+			TagSpecifications: []ec2types.TagSpecification{
+				{ResourceType: "security-group", Tags: ec2Tags(map[string]string{clusterTag: "owned"})},
+			},
+		}, func(out *ec2.CreateSecurityGroupOutput) any {
 			id = *out.GroupId
-			return len(id), nil
-		}
+			return len(id)
+		})
 	}
 	ingress := func(ports ...int32) (permissions []ec2types.IpPermission) {
 		for _, p := range ports {
@@ -526,20 +514,14 @@ func checkSecurityGroups(t *testing.T, covered map[string]bool, c clients) {
 		{action: "ec2:RevokeSecurityGroupIngress", call: revoke(ingress(80)...), want: "<nil>"},
 		{action: "ec2:RevokeSecurityGroupIngress", call: revoke(ingress(80)...), code: "InvalidPermission.NotFound"},
 		{action: "ec2:DescribeSecurityGroups", call: describe, want: []string{"tcp:443:1:0", "-1:0:0:1"}},
-		{action: "ec2:AuthorizeSecurityGroupEgress", call: func(ctx context.Context) (any, error) {
-			return none(
-				c.ec2.AuthorizeSecurityGroupEgress(
-					ctx, &ec2.AuthorizeSecurityGroupEgressInput{GroupId: &id, IpPermissions: ingress(53)},
-				),
-			)
-		}, want: "<nil>"},
-		{action: "ec2:RevokeSecurityGroupEgress", call: func(ctx context.Context) (any, error) {
-			return none(
-				c.ec2.RevokeSecurityGroupEgress(
-					ctx, &ec2.RevokeSecurityGroupEgressInput{GroupId: &id, IpPermissions: ingress(53)},
-				),
-			)
-		}, want: "<nil>"},
+		{action: "ec2:AuthorizeSecurityGroupEgress", call: succeeds(
+			c.ec2.AuthorizeSecurityGroupEgress,
+			&ec2.AuthorizeSecurityGroupEgressInput{GroupId: &id, IpPermissions: ingress(53)},
+		), want: "<nil>"},
+		{action: "ec2:RevokeSecurityGroupEgress", call: succeeds(
+			c.ec2.RevokeSecurityGroupEgress,
+			&ec2.RevokeSecurityGroupEgressInput{GroupId: &id, IpPermissions: ingress(53)},
+		), want: "<nil>"},
 		{action: "ec2:DeleteSecurityGroup", call: remove(&nodes), code: "DependencyViolation"},
 		{action: "ec2:DeleteSecurityGroup", call: remove(&id), want: "<nil>"},
 		{action: "ec2:DeleteSecurityGroup", call: remove(&id), code: "InvalidGroup.NotFound"},
@@ -549,25 +531,15 @@ func checkSecurityGroups(t *testing.T, covered map[string]bool, c clients) {
 
 func checkRoutes(t *testing.T, covered map[string]bool, c clients) {
 	table := aws.String("rtb-0a0b0c0d0e0f00001")
-	create := func(ctx context.Context) (any, error) {
-		return none(
-			c.ec2.CreateRoute(
-				ctx,
-				&ec2.CreateRouteInput{
-					RouteTableId:         table,
-					DestinationCidrBlock: aws.String("10.200.1.0/24"),
-					InstanceId:           aws.String(workerID),
-				},
-			),
-		)
-	}
-	remove := func(ctx context.Context) (any, error) {
-		return none(
-			c.ec2.DeleteRoute(
-				ctx, &ec2.DeleteRouteInput{RouteTableId: table, DestinationCidrBlock: aws.String("10.200.1.0/24")},
-			),
-		)
-	}
+	create := succeeds(c.ec2.CreateRoute, &ec2.CreateRouteInput{
+		RouteTableId:         table,
+		DestinationCidrBlock: aws.String("10.200.1.0/24"),
+		InstanceId:           aws.String(workerID),
+	})
+	remove := succeeds(
+		c.ec2.DeleteRoute,
+		&ec2.DeleteRouteInput{RouteTableId: table, DestinationCidrBlock: aws.String("10.200.1.0/24")},
+	)
 	run(t, covered, []step{
 		{action: "ec2:CreateRoute", call: create, want: "<nil>"},
 		{action: "ec2:CreateRoute", call: create, code: "RouteAlreadyExists"},
@@ -749,61 +721,41 @@ func checkClassicBalancers(t *testing.T, covered map[string]bool, c clients) {
 			"TCP:30080", 30, []string{awssim.LabPublicSubnet(1), awssim.LabPublicSubnet(2)},
 			[]string{"us-east-1a", "us-east-1b"}, "internet-facing", "kubernetes-nodes",
 		)},
-		{action: "elb:ConfigureHealthCheck", call: func(ctx context.Context) (any, error) {
-			out, err := c.elb.ConfigureHealthCheck(
-				ctx,
-				&elb.ConfigureHealthCheckInput{LoadBalancerName: name, HealthCheck: &elbtypes.HealthCheck{
-					Target:             aws.String("HTTP:10256/healthz"),
-					Interval:           aws.Int32(10),
-					Timeout:            aws.Int32(5),
-					HealthyThreshold:   aws.Int32(2),
-					UnhealthyThreshold: aws.Int32(6),
-				}},
-			)
-			if err != nil {
-				return nil, err
-			}
-			return *out.HealthCheck.Target, nil
-		}, want: "HTTP:10256/healthz"},
-		{action: "elb:ConfigureHealthCheck", call: func(ctx context.Context) (any, error) {
-			return none(
-				c.elb.ConfigureHealthCheck(
-					ctx,
-					&elb.ConfigureHealthCheckInput{LoadBalancerName: name, HealthCheck: &elbtypes.HealthCheck{
-						Target:             aws.String("TCP"),
-						Interval:           aws.Int32(10),
-						Timeout:            aws.Int32(5),
-						HealthyThreshold:   aws.Int32(2),
-						UnhealthyThreshold: aws.Int32(6),
-					}},
-				),
-			)
-		}, code: "ValidationError"},
-		{action: "elb:RegisterInstancesWithLoadBalancer", call: func(ctx context.Context) (any, error) {
-			out, err := c.elb.RegisterInstancesWithLoadBalancer(
-				ctx, &elb.RegisterInstancesWithLoadBalancerInput{LoadBalancerName: name, Instances: worker},
-			)
-			if err != nil {
-				return nil, err
-			}
-			return len(out.Instances), nil
-		}, want: 1},
-		{action: "elb:DescribeInstanceHealth", call: func(ctx context.Context) (any, error) {
-			out, err := c.elb.DescribeInstanceHealth(ctx, &elb.DescribeInstanceHealthInput{LoadBalancerName: name})
-			if err != nil {
-				return nil, err
-			}
-			return *out.InstanceStates[0].State, nil
-		}, want: "OutOfService"},
-		{action: "elb:DeregisterInstancesFromLoadBalancer", call: func(ctx context.Context) (any, error) {
-			out, err := c.elb.DeregisterInstancesFromLoadBalancer(
-				ctx, &elb.DeregisterInstancesFromLoadBalancerInput{LoadBalancerName: name, Instances: worker},
-			)
-			if err != nil {
-				return nil, err
-			}
-			return len(out.Instances), nil
-		}, want: 0},
+		{action: "elb:ConfigureHealthCheck", call: answers(
+			c.elb.ConfigureHealthCheck,
+			&elb.ConfigureHealthCheckInput{LoadBalancerName: name, HealthCheck: &elbtypes.HealthCheck{
+				Target:             aws.String("HTTP:10256/healthz"),
+				Interval:           aws.Int32(10),
+				Timeout:            aws.Int32(5),
+				HealthyThreshold:   aws.Int32(2),
+				UnhealthyThreshold: aws.Int32(6),
+			}},
+			func(out *elb.ConfigureHealthCheckOutput) any { return *out.HealthCheck.Target },
+		), want: "HTTP:10256/healthz"},
+		{action: "elb:ConfigureHealthCheck", call: succeeds(
+			c.elb.ConfigureHealthCheck,
+			&elb.ConfigureHealthCheckInput{LoadBalancerName: name, HealthCheck: &elbtypes.HealthCheck{
+				Target:             aws.String("TCP"),
+				Interval:           aws.Int32(10),
+				Timeout:            aws.Int32(5),
+				HealthyThreshold:   aws.Int32(2),
+				UnhealthyThreshold: aws.Int32(6),
+			}},
+		), code: "ValidationError"},
+		{action: "elb:RegisterInstancesWithLoadBalancer", call: answers(
+			c.elb.RegisterInstancesWithLoadBalancer,
+			&elb.RegisterInstancesWithLoadBalancerInput{LoadBalancerName: name, Instances: worker},
+			func(out *elb.RegisterInstancesWithLoadBalancerOutput) any { return len(out.Instances) },
+		), want: 1},
+		{action: "elb:DescribeInstanceHealth", call: answers(
+			c.elb.DescribeInstanceHealth, &elb.DescribeInstanceHealthInput{LoadBalancerName: name},
+			func(out *elb.DescribeInstanceHealthOutput) any { return *out.InstanceStates[0].State },
+		), want: "OutOfService"},
+		{action: "elb:DeregisterInstancesFromLoadBalancer", call: answers(
+			c.elb.DeregisterInstancesFromLoadBalancer,
+			&elb.DeregisterInstancesFromLoadBalancerInput{LoadBalancerName: name, Instances: worker},
+			func(out *elb.DeregisterInstancesFromLoadBalancerOutput) any { return len(out.Instances) },
+		), want: 0},
 		{action: "elb:CreateLoadBalancerListeners", call: func(ctx context.Context) (any, error) {
 			return none(
 				c.elb.CreateLoadBalancerListeners(
@@ -818,147 +770,100 @@ func checkClassicBalancers(t *testing.T, covered map[string]bool, c clients) {
 				),
 			)
 		}, code: "DuplicateListener"},
-		{action: "elb:DeleteLoadBalancerListeners", call: func(ctx context.Context) (any, error) {
-			return none(
-				c.elb.DeleteLoadBalancerListeners(
-					ctx, &elb.DeleteLoadBalancerListenersInput{LoadBalancerName: name, LoadBalancerPorts: []int32{80}},
-				),
-			)
-		}, want: "<nil>"},
+		{action: "elb:DeleteLoadBalancerListeners", call: succeeds(
+			c.elb.DeleteLoadBalancerListeners,
+			&elb.DeleteLoadBalancerListenersInput{LoadBalancerName: name, LoadBalancerPorts: []int32{80}},
+		), want: "<nil>"},
 		{action: "elb:DescribeLoadBalancers", call: describe(func(d elbtypes.LoadBalancerDescription) any {
 			return fmt.Sprint(len(d.ListenerDescriptions), d.ListenerDescriptions[0].Listener.LoadBalancerPort)
 		}), want: "1 443"},
-		{action: "elb:CreateLoadBalancerPolicy", call: func(ctx context.Context) (any, error) {
-			return none(
-				c.elb.CreateLoadBalancerPolicy(ctx, &elb.CreateLoadBalancerPolicyInput{
-					LoadBalancerName: name,
-					PolicyName:       aws.String("proxy"),
-					PolicyTypeName:   aws.String("ProxyProtocolPolicyType"),
-					PolicyAttributes: []elbtypes.PolicyAttribute{
-						{AttributeName: aws.String("ProxyProtocol"), AttributeValue: aws.String("true")},
-					},
-				}),
-			)
-		}, want: "<nil>"},
-		{action: "elb:CreateLoadBalancerPolicy", call: func(ctx context.Context) (any, error) {
-			return none(
-				c.elb.CreateLoadBalancerPolicy(ctx, &elb.CreateLoadBalancerPolicyInput{
-					LoadBalancerName: name,
-					PolicyName:       aws.String("proxy"),
-					PolicyTypeName:   aws.String("ProxyProtocolPolicyType"),
-					PolicyAttributes: []elbtypes.PolicyAttribute{
-						{AttributeName: aws.String("ProxyProtocol"), AttributeValue: aws.String("true")},
-					},
-				}),
-			)
-		}, want: "<nil>"},
-		{action: "elb:CreateLoadBalancerPolicy", call: func(ctx context.Context) (any, error) {
-			return none(
-				c.elb.CreateLoadBalancerPolicy(ctx, &elb.CreateLoadBalancerPolicyInput{
-					LoadBalancerName: name,
-					PolicyName:       aws.String("proxy"),
-					PolicyTypeName:   aws.String("ProxyProtocolPolicyType"),
-					PolicyAttributes: []elbtypes.PolicyAttribute{
-						{AttributeName: aws.String("ProxyProtocol"), AttributeValue: aws.String("false")},
-					},
-				}),
-			)
-		}, code: "DuplicatePolicyName"},
-		{action: "elb:SetLoadBalancerPoliciesForBackendServer", call: func(ctx context.Context) (any, error) {
-			return none(
-				c.elb.SetLoadBalancerPoliciesForBackendServer(
-					ctx,
-					&elb.SetLoadBalancerPoliciesForBackendServerInput{
-						LoadBalancerName: name,
-						InstancePort:     aws.Int32(30443),
-						PolicyNames:      []string{"proxy"},
-					},
-				),
-			)
-		}, want: "<nil>"},
-		{action: "elb:SetLoadBalancerPoliciesOfListener", call: func(ctx context.Context) (any, error) {
-			return none(
-				c.elb.SetLoadBalancerPoliciesOfListener(
-					ctx,
-					&elb.SetLoadBalancerPoliciesOfListenerInput{
-						LoadBalancerName: name,
-						LoadBalancerPort: 443,
-						PolicyNames:      []string{"none"},
-					},
-				),
-			)
-		}, code: "PolicyNotFound"},
-		{action: "elb:DescribeLoadBalancerPolicies", call: func(ctx context.Context) (any, error) {
-			out, err := c.elb.DescribeLoadBalancerPolicies(
-				ctx, &elb.DescribeLoadBalancerPoliciesInput{LoadBalancerName: name},
-			)
-			if err != nil {
-				return nil, err
-			}
-			return *out.PolicyDescriptions[0].PolicyAttributeDescriptions[0].AttributeName, nil
-		}, want: "ProxyProtocol"},
-		{action: "elb:ModifyLoadBalancerAttributes", call: func(ctx context.Context) (any, error) {
-			return none(
-				c.elb.ModifyLoadBalancerAttributes(
-					ctx,
-					&elb.ModifyLoadBalancerAttributesInput{
-						LoadBalancerName: name,
-						LoadBalancerAttributes: &elbtypes.LoadBalancerAttributes{
-							ConnectionSettings: &elbtypes.ConnectionSettings{IdleTimeout: aws.Int32(120)}},
-					},
-				),
-			)
-		}, want: "<nil>"},
-		{action: "elb:DescribeLoadBalancerAttributes", call: func(ctx context.Context) (any, error) {
-			out, err := c.elb.DescribeLoadBalancerAttributes(
-				ctx, &elb.DescribeLoadBalancerAttributesInput{LoadBalancerName: name},
-			)
-			if err != nil {
-				return nil, err
-			}
-			a := out.LoadBalancerAttributes
-			return fmt.Sprint(
-				*a.ConnectionSettings.IdleTimeout, a.CrossZoneLoadBalancing.Enabled, a.AccessLog.Enabled,
-				*a.ConnectionDraining.Timeout,
-			), nil
-		}, want: "120 false false 300"},
-		{action: "elb:ApplySecurityGroupsToLoadBalancer", call: func(ctx context.Context) (any, error) {
-			return none(
-				c.elb.ApplySecurityGroupsToLoadBalancer(
-					ctx,
-					&elb.ApplySecurityGroupsToLoadBalancerInput{
-						LoadBalancerName: name,
-						SecurityGroups:   []string{awssim.LabSecurityGroup},
-					},
-				),
-			)
-		}, want: "<nil>"},
-		{action: "elb:AttachLoadBalancerToSubnets", call: func(ctx context.Context) (any, error) {
-			out, err := c.elb.AttachLoadBalancerToSubnets(
-				ctx,
-				&elb.AttachLoadBalancerToSubnetsInput{
-					LoadBalancerName: name,
-					Subnets:          []string{awssim.LabPublicSubnet(3)},
+		{action: "elb:CreateLoadBalancerPolicy", call: succeeds(
+			c.elb.CreateLoadBalancerPolicy, &elb.CreateLoadBalancerPolicyInput{
+				LoadBalancerName: name,
+				PolicyName:       aws.String("proxy"),
+				PolicyTypeName:   aws.String("ProxyProtocolPolicyType"),
+				PolicyAttributes: []elbtypes.PolicyAttribute{
+					{AttributeName: aws.String("ProxyProtocol"), AttributeValue: aws.String("true")},
 				},
-			)
-			if err != nil {
-				return nil, err
-			}
-			return len(out.Subnets), nil
-		}, want: 3},
-		{action: "elb:DetachLoadBalancerFromSubnets", call: func(ctx context.Context) (any, error) {
-			out, err := c.elb.DetachLoadBalancerFromSubnets(
-				ctx,
-				&elb.DetachLoadBalancerFromSubnetsInput{
-					LoadBalancerName: name,
-					Subnets:          []string{awssim.LabPublicSubnet(1)},
+			},
+		), want: "<nil>"},
+		{action: "elb:CreateLoadBalancerPolicy", call: succeeds(
+			c.elb.CreateLoadBalancerPolicy, &elb.CreateLoadBalancerPolicyInput{
+				LoadBalancerName: name,
+				PolicyName:       aws.String("proxy"),
+				PolicyTypeName:   aws.String("ProxyProtocolPolicyType"),
+				PolicyAttributes: []elbtypes.PolicyAttribute{
+					{AttributeName: aws.String("ProxyProtocol"), AttributeValue: aws.String("true")},
 				},
-			)
-			if err != nil {
-				return nil, err
-			}
-			return len(out.Subnets), nil
-		}, want: 2},
+			},
+		), want: "<nil>"},
+		{action: "elb:CreateLoadBalancerPolicy", call: succeeds(
+			c.elb.CreateLoadBalancerPolicy, &elb.CreateLoadBalancerPolicyInput{
+				LoadBalancerName: name,
+				PolicyName:       aws.String("proxy"),
+				PolicyTypeName:   aws.String("ProxyProtocolPolicyType"),
+				PolicyAttributes: []elbtypes.PolicyAttribute{
+					{AttributeName: aws.String("ProxyProtocol"), AttributeValue: aws.String("false")},
+				},
+			},
+		), code: "DuplicatePolicyName"},
+		{action: "elb:SetLoadBalancerPoliciesForBackendServer", call: succeeds(
+			c.elb.SetLoadBalancerPoliciesForBackendServer, &elb.SetLoadBalancerPoliciesForBackendServerInput{
+				LoadBalancerName: name,
+				InstancePort:     aws.Int32(30443),
+				PolicyNames:      []string{"proxy"},
+			},
+		), want: "<nil>"},
+		{action: "elb:SetLoadBalancerPoliciesOfListener", call: succeeds(
+			c.elb.SetLoadBalancerPoliciesOfListener, &elb.SetLoadBalancerPoliciesOfListenerInput{
+				LoadBalancerName: name,
+				LoadBalancerPort: 443,
+				PolicyNames:      []string{"none"},
+			},
+		), code: "PolicyNotFound"},
+		{action: "elb:DescribeLoadBalancerPolicies", call: answers(
+			c.elb.DescribeLoadBalancerPolicies, &elb.DescribeLoadBalancerPoliciesInput{LoadBalancerName: name},
+			func(out *elb.DescribeLoadBalancerPoliciesOutput) any {
+				return *out.PolicyDescriptions[0].PolicyAttributeDescriptions[0].AttributeName
+			},
+		), want: "ProxyProtocol"},
+		{action: "elb:ModifyLoadBalancerAttributes", call: succeeds(
+			c.elb.ModifyLoadBalancerAttributes, &elb.ModifyLoadBalancerAttributesInput{
+				LoadBalancerName: name,
+				LoadBalancerAttributes: &elbtypes.LoadBalancerAttributes{
+					ConnectionSettings: &elbtypes.ConnectionSettings{IdleTimeout: aws.Int32(120)}},
+			},
+		), want: "<nil>"},
+		{action: "elb:DescribeLoadBalancerAttributes", call: answers(
+			c.elb.DescribeLoadBalancerAttributes, &elb.DescribeLoadBalancerAttributesInput{LoadBalancerName: name},
+			func(out *elb.DescribeLoadBalancerAttributesOutput) any {
+				a := out.LoadBalancerAttributes
+				return fmt.Sprint(
+					*a.ConnectionSettings.IdleTimeout, a.CrossZoneLoadBalancing.Enabled, a.AccessLog.Enabled,
+					*a.ConnectionDraining.Timeout,
+				)
+			},
+		), want: "120 false false 300"},
+		{action: "elb:ApplySecurityGroupsToLoadBalancer", call: succeeds(
+			c.elb.ApplySecurityGroupsToLoadBalancer, &elb.ApplySecurityGroupsToLoadBalancerInput{
+				LoadBalancerName: name,
+				SecurityGroups:   []string{awssim.LabSecurityGroup},
+			},
+		), want: "<nil>"},
+		{action: "elb:AttachLoadBalancerToSubnets", call: answers(
+			c.elb.AttachLoadBalancerToSubnets, &elb.AttachLoadBalancerToSubnetsInput{
+				LoadBalancerName: name,
+				Subnets:          []string{awssim.LabPublicSubnet(3)},
+			},
+			func(out *elb.AttachLoadBalancerToSubnetsOutput) any { return len(out.Subnets) },
+		), want: 3},
+		{action: "elb:DetachLoadBalancerFromSubnets", call: answers(
+			c.elb.DetachLoadBalancerFromSubnets, &elb.DetachLoadBalancerFromSubnetsInput{
+				LoadBalancerName: name,
+				Subnets:          []string{awssim.LabPublicSubnet(1)},
+			},
+			func(out *elb.DetachLoadBalancerFromSubnetsOutput) any { return len(out.Subnets) },
+		), want: 2},
 		{action: "elb:AddTags", call: func(ctx context.Context) (any, error) {
 			return none(
 				c.elb.AddTags(
@@ -988,12 +893,12 @@ func checkClassicBalancers(t *testing.T, covered map[string]bool, c clients) {
 			}
 			return list(out.TagDescriptions[0].Tags, func(t elbtypes.Tag) *string { return t.Key }), nil
 		}, want: []string{"a"}},
-		{action: "elb:DeleteLoadBalancer", call: func(ctx context.Context) (any, error) {
-			return none(c.elb.DeleteLoadBalancer(ctx, &elb.DeleteLoadBalancerInput{LoadBalancerName: name}))
-		}, want: "<nil>"},
-		{action: "elb:DeleteLoadBalancer", call: func(ctx context.Context) (any, error) {
-			return none(c.elb.DeleteLoadBalancer(ctx, &elb.DeleteLoadBalancerInput{LoadBalancerName: name}))
-		}, want: "<nil>"},
+		{action: "elb:DeleteLoadBalancer", call: succeeds(
+			c.elb.DeleteLoadBalancer, &elb.DeleteLoadBalancerInput{LoadBalancerName: name},
+		), want: "<nil>"},
+		{action: "elb:DeleteLoadBalancer", call: succeeds(
+			c.elb.DeleteLoadBalancer, &elb.DeleteLoadBalancerInput{LoadBalancerName: name},
+		), want: "<nil>"},
 		{
 			action: "elb:DescribeLoadBalancers",
 			call:   describe(func(elbtypes.LoadBalancerDescription) any { return nil }),
@@ -1005,66 +910,54 @@ func checkClassicBalancers(t *testing.T, covered map[string]bool, c clients) {
 func checkNetworkBalancers(t *testing.T, covered map[string]bool, c clients) {
 	var balancer, group, listener string
 	createGroup := func(name string) func(context.Context) (any, error) {
-		return func(ctx context.Context) (any, error) {
-			out, err := c.elbv2.CreateTargetGroup(ctx, &elbv2.CreateTargetGroupInput{
-				Name:                       &name,
-				Port:                       aws.Int32(30080),
-				Protocol:                   "TCP",
-				VpcId:                      aws.String(awssim.LabVPC),
-				TargetType:                 "instance",
-				HealthCheckProtocol:        "HTTP",
-				HealthCheckPath:            aws.String("/healthz"),
-				HealthCheckPort:            aws.String("10256"),
-				HealthCheckIntervalSeconds: aws.Int32(10),
-				Tags:                       []elbv2types.Tag{{Key: aws.String(clusterTag), Value: aws.String("owned")}},
-			})
-			if err != nil {
-				return nil, err
-			}
+		return answers(c.elbv2.CreateTargetGroup, &elbv2.CreateTargetGroupInput{
+			Name:                       &name,
+			Port:                       aws.Int32(30080),
+			Protocol:                   "TCP",
+			VpcId:                      aws.String(awssim.LabVPC),
+			TargetType:                 "instance",
+			HealthCheckProtocol:        "HTTP",
+			HealthCheckPath:            aws.String("/healthz"),
+			HealthCheckPort:            aws.String("10256"),
+			HealthCheckIntervalSeconds: aws.Int32(10),
+			Tags:                       []elbv2types.Tag{{Key: aws.String(clusterTag), Value: aws.String("owned")}},
+		}, func(out *elbv2.CreateTargetGroupOutput) any {
 			group = *out.TargetGroups[0].TargetGroupArn
-			return fmt.Sprint(*out.TargetGroups[0].HealthCheckPath, *out.TargetGroups[0].Matcher.HttpCode), nil
-		}
-	}
-	createListener := func(ctx context.Context) (any, error) {
-		out, err := c.elbv2.CreateListener(ctx, &elbv2.CreateListenerInput{
-			LoadBalancerArn: &balancer, Port: aws.Int32(80), Protocol: "TCP",
-			DefaultActions: []elbv2types.Action{{Type: "forward", TargetGroupArn: &group}},
+			return fmt.Sprint(*out.TargetGroups[0].HealthCheckPath, *out.TargetGroups[0].Matcher.HttpCode)
 		})
-		if err != nil {
-			return nil, err
-		}
+	}
+	createListener := answers(c.elbv2.CreateListener, &elbv2.CreateListenerInput{
+		LoadBalancerArn: &balancer, Port: aws.Int32(80), Protocol: "TCP",
+		DefaultActions: []elbv2types.Action{{Type: "forward", TargetGroupArn: &group}},
+	}, func(out *elbv2.CreateListenerOutput) any {
 		listener = *out.Listeners[0].ListenerArn
-		return *out.Listeners[0].Port, nil
-	}
+		return *out.Listeners[0].Port
+	})
 	targets := []elbv2types.TargetDescription{{Id: aws.String(workerID), Port: aws.Int32(30080)}}
-	health := func(ctx context.Context) (any, error) {
-		out, err := c.elbv2.DescribeTargetHealth(ctx, &elbv2.DescribeTargetHealthInput{TargetGroupArn: &group})
-		if err != nil {
-			return nil, err
-		}
-		var states []string
-		for _, d := range out.TargetHealthDescriptions {
-			states = append(
-				states, fmt.Sprint(*d.Target.Id, *d.HealthCheckPort, d.TargetHealth.State, d.TargetHealth.Reason),
-			)
-		}
-		return states, nil
-	}
-	deleteGroup := func(ctx context.Context) (any, error) {
-		return none(c.elbv2.DeleteTargetGroup(ctx, &elbv2.DeleteTargetGroupInput{TargetGroupArn: &group}))
-	}
-	describe := func(ctx context.Context) (any, error) {
-		out, err := c.elbv2.DescribeLoadBalancers(ctx, &elbv2.DescribeLoadBalancersInput{Names: []string{"net"}})
-		if err != nil {
-			return nil, err
-		}
-		l := out.LoadBalancers[0]
-		return fmt.Sprint(l.State.Code, l.Type, len(l.AvailabilityZones), l.Scheme), nil
-	}
+	health := answers(
+		c.elbv2.DescribeTargetHealth, &elbv2.DescribeTargetHealthInput{TargetGroupArn: &group},
+		func(out *elbv2.DescribeTargetHealthOutput) any {
+			var states []string
+			for _, d := range out.TargetHealthDescriptions {
+				states = append(
+					states, fmt.Sprint(*d.Target.Id, *d.HealthCheckPort, d.TargetHealth.State, d.TargetHealth.Reason),
+				)
+			}
+			return states
+		},
+	)
+	deleteGroup := succeeds(c.elbv2.DeleteTargetGroup, &elbv2.DeleteTargetGroupInput{TargetGroupArn: &group})
+	describe := answers(
+		c.elbv2.DescribeLoadBalancers, &elbv2.DescribeLoadBalancersInput{Names: []string{"net"}},
+		func(out *elbv2.DescribeLoadBalancersOutput) any {
+			l := out.LoadBalancers[0]
+			return fmt.Sprint(l.State.Code, l.Type, len(l.AvailabilityZones), l.Scheme)
+		},
+	)
 	run(t, covered, []step{
 		{action: "elbv2:DescribeLoadBalancers", call: describe, code: "LoadBalancerNotFound"},
-		{action: "elbv2:CreateLoadBalancer", call: func(ctx context.Context) (any, error) {
-			out, err := c.elbv2.CreateLoadBalancer(ctx, &elbv2.CreateLoadBalancerInput{
+		{action: "elbv2:CreateLoadBalancer", call: answers(
+			c.elbv2.CreateLoadBalancer, &elbv2.CreateLoadBalancerInput{
 				Name:   aws.String("net"),
 				Type:   "network",
 				Scheme: "internal",
@@ -1073,144 +966,90 @@ func checkNetworkBalancers(t *testing.T, covered map[string]bool, c clients) {
 					{SubnetId: aws.String(awssim.LabNodeSubnet(2))},
 				},
 				SecurityGroups: []string{awssim.LabSecurityGroup},
-			})
-			if err != nil {
-				return nil, err
-			}
-			balancer = *out.LoadBalancers[0].LoadBalancerArn
-			return out.LoadBalancers[0].State.Code, nil
-		}, want: "provisioning"},
+			},
+			func(out *elbv2.CreateLoadBalancerOutput) any {
+				balancer = *out.LoadBalancers[0].LoadBalancerArn
+				return out.LoadBalancers[0].State.Code
+			},
+		), want: "provisioning"},
 		{action: "elbv2:DescribeLoadBalancers", call: describe, want: "activenetwork2internal"},
 		{action: "elbv2:CreateTargetGroup", call: createGroup("web"), want: "/healthz200-399"},
-		{action: "elbv2:RegisterTargets", call: func(ctx context.Context) (any, error) {
-			return none(
-				c.elbv2.RegisterTargets(ctx, &elbv2.RegisterTargetsInput{TargetGroupArn: &group, Targets: targets}),
-			)
-		}, want: "<nil>"},
-		{action: "elbv2:RegisterTargets", call: func(ctx context.Context) (any, error) {
-			return none(
-				c.elbv2.RegisterTargets(
-					ctx,
-					&elbv2.RegisterTargetsInput{
-						TargetGroupArn: &group,
-						Targets:        []elbv2types.TargetDescription{{Id: aws.String("i-00000000000000fff")}},
-					},
-				),
-			)
-		}, code: "InvalidTarget"},
+		{action: "elbv2:RegisterTargets", call: succeeds(
+			c.elbv2.RegisterTargets, &elbv2.RegisterTargetsInput{TargetGroupArn: &group, Targets: targets},
+		), want: "<nil>"},
+		{action: "elbv2:RegisterTargets", call: succeeds(c.elbv2.RegisterTargets, &elbv2.RegisterTargetsInput{
+			TargetGroupArn: &group,
+			Targets:        []elbv2types.TargetDescription{{Id: aws.String("i-00000000000000fff")}},
+		}), code: "InvalidTarget"},
 		{action: "elbv2:DescribeTargetHealth", call: health, want: []string{workerID + "10256unusedTarget.NotInUse"}},
 		{action: "elbv2:CreateListener", call: createListener, want: 80},
 		{action: "elbv2:CreateListener", call: createListener, code: "DuplicateListener"},
 		{action: "elbv2:DeleteTargetGroup", call: deleteGroup, code: "ResourceInUse"},
-		{action: "elbv2:DescribeListeners", call: func(ctx context.Context) (any, error) {
-			out, err := c.elbv2.DescribeListeners(ctx, &elbv2.DescribeListenersInput{LoadBalancerArn: &balancer})
-			if err != nil {
-				return nil, err
-			}
-			return fmt.Sprint(len(out.Listeners), *out.Listeners[0].DefaultActions[0].TargetGroupArn == group), nil
-		}, want: "1 true"},
-		{action: "elbv2:ModifyListener", call: func(ctx context.Context) (any, error) {
-			out, err := c.elbv2.ModifyListener(
-				ctx, &elbv2.ModifyListenerInput{ListenerArn: &listener, Port: aws.Int32(81)},
-			)
-			if err != nil {
-				return nil, err
-			}
-			return *out.Listeners[0].Port, nil
-		}, want: 81},
-		{action: "elbv2:DescribeTargetGroups", call: func(ctx context.Context) (any, error) {
-			out, err := c.elbv2.DescribeTargetGroups(ctx, &elbv2.DescribeTargetGroupsInput{LoadBalancerArn: &balancer})
-			if err != nil {
-				return nil, err
-			}
-			return fmt.Sprint(len(out.TargetGroups), out.TargetGroups[0].LoadBalancerArns[0] == balancer), nil
-		}, want: "1 true"},
-		{action: "elbv2:ModifyTargetGroup", call: func(ctx context.Context) (any, error) {
-			out, err := c.elbv2.ModifyTargetGroup(
-				ctx,
-				&elbv2.ModifyTargetGroupInput{
-					TargetGroupArn:      &group,
-					HealthCheckProtocol: "TCP",
-					HealthCheckPort:     aws.String("traffic-port"),
+		{action: "elbv2:DescribeListeners", call: answers(
+			c.elbv2.DescribeListeners, &elbv2.DescribeListenersInput{LoadBalancerArn: &balancer},
+			func(out *elbv2.DescribeListenersOutput) any {
+				return fmt.Sprint(len(out.Listeners), *out.Listeners[0].DefaultActions[0].TargetGroupArn == group)
+			},
+		), want: "1 true"},
+		{action: "elbv2:ModifyListener", call: answers(
+			c.elbv2.ModifyListener, &elbv2.ModifyListenerInput{ListenerArn: &listener, Port: aws.Int32(81)},
+			func(out *elbv2.ModifyListenerOutput) any { return *out.Listeners[0].Port },
+		), want: 81},
+		{action: "elbv2:DescribeTargetGroups", call: answers(
+			c.elbv2.DescribeTargetGroups, &elbv2.DescribeTargetGroupsInput{LoadBalancerArn: &balancer},
+			func(out *elbv2.DescribeTargetGroupsOutput) any {
+				return fmt.Sprint(len(out.TargetGroups), out.TargetGroups[0].LoadBalancerArns[0] == balancer)
+			},
+		), want: "1 true"},
+		{action: "elbv2:ModifyTargetGroup", call: answers(c.elbv2.ModifyTargetGroup, &elbv2.ModifyTargetGroupInput{
+			TargetGroupArn:      &group,
+			HealthCheckProtocol: "TCP",
+			HealthCheckPort:     aws.String("traffic-port"),
+		}, func(out *elbv2.ModifyTargetGroupOutput) any {
+			return *out.TargetGroups[0].HealthCheckPort
+		}), want: "traffic-port"},
+		{action: "elbv2:ModifyTargetGroupAttributes", call: succeeds(
+			c.elbv2.ModifyTargetGroupAttributes, &elbv2.ModifyTargetGroupAttributesInput{
+				TargetGroupArn: &group,
+				Attributes: []elbv2types.TargetGroupAttribute{
+					{Key: aws.String("proxy_protocol_v2.enabled"), Value: aws.String("true")},
 				},
-			)
-			if err != nil {
-				return nil, err
-			}
-			return *out.TargetGroups[0].HealthCheckPort, nil
-		}, want: "traffic-port"},
-		{action: "elbv2:ModifyTargetGroupAttributes", call: func(ctx context.Context) (any, error) {
-			return none(
-				c.elbv2.ModifyTargetGroupAttributes(ctx, &elbv2.ModifyTargetGroupAttributesInput{
-					TargetGroupArn: &group,
-					Attributes: []elbv2types.TargetGroupAttribute{
-						{Key: aws.String("proxy_protocol_v2.enabled"), Value: aws.String("true")},
-					},
-				}),
-			)
-		}, want: "<nil>"},
-		{action: "elbv2:DescribeTargetGroupAttributes", call: func(ctx context.Context) (any, error) {
-			out, err := c.elbv2.DescribeTargetGroupAttributes(
-				ctx, &elbv2.DescribeTargetGroupAttributesInput{TargetGroupArn: &group},
-			)
-			if err != nil {
-				return nil, err
-			}
-			for _, a := range out.Attributes {
-				if *a.Key == "proxy_protocol_v2.enabled" {
-					return *a.Value, nil
+			},
+		), want: "<nil>"},
+		{action: "elbv2:DescribeTargetGroupAttributes", call: answers(
+			c.elbv2.DescribeTargetGroupAttributes, &elbv2.DescribeTargetGroupAttributesInput{TargetGroupArn: &group},
+			func(out *elbv2.DescribeTargetGroupAttributesOutput) any {
+				for _, a := range out.Attributes {
+					if *a.Key == "proxy_protocol_v2.enabled" {
+						return *a.Value
+					}
 				}
-			}
-			return nil, nil
-		}, want: "true"},
-		{action: "elbv2:ModifyLoadBalancerAttributes", call: func(ctx context.Context) (any, error) {
-			return none(
-				c.elbv2.ModifyLoadBalancerAttributes(
-					ctx,
-					&elbv2.ModifyLoadBalancerAttributesInput{
-						LoadBalancerArn: &balancer,
-						Attributes: []elbv2types.LoadBalancerAttribute{
-							{Key: aws.String("color"), Value: aws.String("red")},
-						},
-					},
-				),
-			)
-		}, code: "ValidationError"},
-		{action: "elbv2:DescribeLoadBalancerAttributes", call: func(ctx context.Context) (any, error) {
-			out, err := c.elbv2.DescribeLoadBalancerAttributes(
-				ctx, &elbv2.DescribeLoadBalancerAttributesInput{LoadBalancerArn: &balancer},
-			)
-			if err != nil {
-				return nil, err
-			}
-			return *out.Attributes[0].Key, nil
-		}, want: "access_logs.s3.bucket"},
-		{action: "elbv2:SetSecurityGroups", call: func(ctx context.Context) (any, error) {
-			return none(
-				c.elbv2.SetSecurityGroups(
-					ctx,
-					&elbv2.SetSecurityGroupsInput{
-						LoadBalancerArn: &balancer,
-						SecurityGroups:  []string{awssim.LabSecurityGroup},
-					},
-				),
-			)
-		}, want: "<nil>"},
-		{action: "elbv2:SetSubnets", call: func(ctx context.Context) (any, error) {
-			out, err := c.elbv2.SetSubnets(
-				ctx,
-				&elbv2.SetSubnetsInput{
-					LoadBalancerArn: &balancer,
-					Subnets: []string{
-						awssim.LabNodeSubnet(2), awssim.LabNodeSubnet(3), awssim.LabNodeSubnet(1),
-					},
+				return nil
+			},
+		), want: "true"},
+		{action: "elbv2:ModifyLoadBalancerAttributes", call: succeeds(
+			c.elbv2.ModifyLoadBalancerAttributes, &elbv2.ModifyLoadBalancerAttributesInput{
+				LoadBalancerArn: &balancer,
+				Attributes: []elbv2types.LoadBalancerAttribute{
+					{Key: aws.String("color"), Value: aws.String("red")},
 				},
-			)
-			if err != nil {
-				return nil, err
-			}
-			return len(out.AvailabilityZones), nil
-		}, want: 3},
+			},
+		), code: "ValidationError"},
+		{action: "elbv2:DescribeLoadBalancerAttributes", call: answers(
+			c.elbv2.DescribeLoadBalancerAttributes,
+			&elbv2.DescribeLoadBalancerAttributesInput{LoadBalancerArn: &balancer},
+			func(out *elbv2.DescribeLoadBalancerAttributesOutput) any { return *out.Attributes[0].Key },
+		), want: "access_logs.s3.bucket"},
+		{action: "elbv2:SetSecurityGroups", call: succeeds(c.elbv2.SetSecurityGroups, &elbv2.SetSecurityGroupsInput{
+			LoadBalancerArn: &balancer,
+			SecurityGroups:  []string{awssim.LabSecurityGroup},
+		}), want: "<nil>"},
+		{action: "elbv2:SetSubnets", call: answers(c.elbv2.SetSubnets, &elbv2.SetSubnetsInput{
+			LoadBalancerArn: &balancer,
+			Subnets: []string{
+				awssim.LabNodeSubnet(2), awssim.LabNodeSubnet(3), awssim.LabNodeSubnet(1),
+			},
+		}, func(out *elbv2.SetSubnetsOutput) any { return len(out.AvailabilityZones) }), want: 3},
 		{action: "elbv2:AddTags", call: func(ctx context.Context) (any, error) {
 			return none(
 				c.elbv2.AddTags(
@@ -1236,19 +1075,17 @@ func checkNetworkBalancers(t *testing.T, covered map[string]bool, c clients) {
 			}
 			return list(out.TagDescriptions[0].Tags, func(t elbv2types.Tag) *string { return t.Key }), nil
 		}, want: []string{"a"}},
-		{action: "elbv2:DeregisterTargets", call: func(ctx context.Context) (any, error) {
-			return none(
-				c.elbv2.DeregisterTargets(ctx, &elbv2.DeregisterTargetsInput{TargetGroupArn: &group, Targets: targets}),
-			)
-		}, want: "<nil>"},
+		{action: "elbv2:DeregisterTargets", call: succeeds(
+			c.elbv2.DeregisterTargets, &elbv2.DeregisterTargetsInput{TargetGroupArn: &group, Targets: targets},
+		), want: "<nil>"},
 		{action: "elbv2:DescribeTargetHealth", call: health, want: []string(nil)},
-		{action: "elbv2:DeleteListener", call: func(ctx context.Context) (any, error) {
-			return none(c.elbv2.DeleteListener(ctx, &elbv2.DeleteListenerInput{ListenerArn: &listener}))
-		}, want: "<nil>"},
+		{action: "elbv2:DeleteListener", call: succeeds(
+			c.elbv2.DeleteListener, &elbv2.DeleteListenerInput{ListenerArn: &listener},
+		), want: "<nil>"},
 		{action: "elbv2:DeleteTargetGroup", call: deleteGroup, want: "<nil>"},
 		{action: "elbv2:DeleteTargetGroup", call: deleteGroup, code: "TargetGroupNotFound"},
-		{action: "elbv2:DeleteLoadBalancer", call: func(ctx context.Context) (any, error) {
-			return none(c.elbv2.DeleteLoadBalancer(ctx, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: &balancer}))
-		}, want: "<nil>"},
+		{action: "elbv2:DeleteLoadBalancer", call: succeeds(
+			c.elbv2.DeleteLoadBalancer, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: &balancer},
+		), want: "<nil>"},
 	})
 }

@@ -19,37 +19,25 @@ import (
 func checkProviders(t *testing.T, covered map[string]bool, c clients) {
 	const arn = "arn:aws:iam::123456789012:oidc-provider/issuer.example/prod"
 	create := func(url string) func(context.Context) (any, error) {
-		return func(ctx context.Context) (any, error) {
-			out, err := c.iam.CreateOpenIDConnectProvider(
-				ctx, &iam.CreateOpenIDConnectProviderInput{Url: &url, ClientIDList: []string{"sts.amazonaws.com"}},
-			)
-			if err != nil {
-				return nil, err
-			}
-			return *out.OpenIDConnectProviderArn, nil
-		}
-	}
-	get := func(ctx context.Context) (any, error) {
-		out, err := c.iam.GetOpenIDConnectProvider(
-			ctx, &iam.GetOpenIDConnectProviderInput{OpenIDConnectProviderArn: aws.String(arn)},
+		return answers(
+			c.iam.CreateOpenIDConnectProvider,
+			&iam.CreateOpenIDConnectProviderInput{Url: &url, ClientIDList: []string{"sts.amazonaws.com"}},
+			func(out *iam.CreateOpenIDConnectProviderOutput) any { return *out.OpenIDConnectProviderArn },
 		)
-		if err != nil {
-			return nil, err
-		}
-		return *out.Url + " " + strings.Join(out.ClientIDList, ","), nil
 	}
-	add := func(ctx context.Context) (any, error) {
-		return none(c.iam.AddClientIDToOpenIDConnectProvider(
-			ctx, &iam.AddClientIDToOpenIDConnectProviderInput{
-				OpenIDConnectProviderArn: aws.String(arn), ClientID: aws.String("other"),
-			},
-		))
-	}
-	remove := func(ctx context.Context) (any, error) {
-		return none(c.iam.DeleteOpenIDConnectProvider(
-			ctx, &iam.DeleteOpenIDConnectProviderInput{OpenIDConnectProviderArn: aws.String(arn)},
-		))
-	}
+	get := answers(
+		c.iam.GetOpenIDConnectProvider, &iam.GetOpenIDConnectProviderInput{OpenIDConnectProviderArn: aws.String(arn)},
+		func(out *iam.GetOpenIDConnectProviderOutput) any {
+			return *out.Url + " " + strings.Join(out.ClientIDList, ",")
+		},
+	)
+	add := succeeds(c.iam.AddClientIDToOpenIDConnectProvider, &iam.AddClientIDToOpenIDConnectProviderInput{
+		OpenIDConnectProviderArn: aws.String(arn), ClientID: aws.String("other"),
+	})
+	remove := succeeds(
+		c.iam.DeleteOpenIDConnectProvider,
+		&iam.DeleteOpenIDConnectProviderInput{OpenIDConnectProviderArn: aws.String(arn)},
+	)
 	run(t, covered, []step{
 		{action: "iam:CreateOpenIDConnectProvider", call: create("http://issuer.example/prod"), code: "InvalidInput"},
 		{action: "iam:GetOpenIDConnectProvider", call: get, code: "NoSuchEntity"},

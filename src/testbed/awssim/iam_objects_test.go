@@ -1,7 +1,6 @@
 package awssim_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -18,83 +17,56 @@ func checkRoles(t *testing.T, covered map[string]bool, c clients) {
 	document := aws.String(
 		`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Resource":"*","Action":"ec2:DescribeInstances"}]}`,
 	)
-	createRole := func(ctx context.Context) (any, error) {
-		out, err := c.iam.CreateRole(ctx, &iam.CreateRoleInput{RoleName: name, AssumeRolePolicyDocument: trust})
-		if err != nil {
-			return nil, err
-		}
-		return *out.Role.Arn, nil
-	}
-	deleteRole := func(ctx context.Context) (any, error) {
-		return none(c.iam.DeleteRole(ctx, &iam.DeleteRoleInput{RoleName: name}))
-	}
-	createProfile := func(ctx context.Context) (any, error) {
-		return none(c.iam.CreateInstanceProfile(ctx, &iam.CreateInstanceProfileInput{InstanceProfileName: name}))
-	}
-	deleteProfile := func(ctx context.Context) (any, error) {
-		return none(c.iam.DeleteInstanceProfile(ctx, &iam.DeleteInstanceProfileInput{InstanceProfileName: name}))
-	}
-	add := func(ctx context.Context) (any, error) {
-		return none(
-			c.iam.AddRoleToInstanceProfile(
-				ctx, &iam.AddRoleToInstanceProfileInput{InstanceProfileName: name, RoleName: name},
-			),
-		)
-	}
-	remove := func(ctx context.Context) (any, error) {
-		return none(
-			c.iam.RemoveRoleFromInstanceProfile(
-				ctx, &iam.RemoveRoleFromInstanceProfileInput{InstanceProfileName: name, RoleName: name},
-			),
-		)
-	}
-	put := func(ctx context.Context) (any, error) {
-		return none(
-			c.iam.PutRolePolicy(
-				ctx, &iam.PutRolePolicyInput{RoleName: name, PolicyName: policy, PolicyDocument: document},
-			),
-		)
-	}
-	get := func(ctx context.Context) (any, error) {
-		out, err := c.iam.GetRolePolicy(ctx, &iam.GetRolePolicyInput{RoleName: name, PolicyName: policy})
-		if err != nil {
-			return nil, err
-		}
-		return strings.Contains(*out.PolicyDocument, "ec2%3ADescribeInstances"), nil
-	}
-	deletePolicy := func(ctx context.Context) (any, error) {
-		return none(c.iam.DeleteRolePolicy(ctx, &iam.DeleteRolePolicyInput{RoleName: name, PolicyName: policy}))
-	}
-	putUser := func(ctx context.Context) (any, error) {
-		return none(
-			c.iam.PutUserPolicy(
-				ctx, &iam.PutUserPolicyInput{UserName: user, PolicyName: policy, PolicyDocument: document},
-			),
-		)
-	}
-	getUser := func(ctx context.Context) (any, error) {
-		out, err := c.iam.GetUserPolicy(ctx, &iam.GetUserPolicyInput{UserName: user, PolicyName: policy})
-		if err != nil {
-			return nil, err
-		}
-		return strings.Contains(*out.PolicyDocument, "ec2%3ADescribeInstances"), nil
-	}
-	deleteUser := func(ctx context.Context) (any, error) {
-		return none(c.iam.DeleteUserPolicy(ctx, &iam.DeleteUserPolicyInput{UserName: user, PolicyName: policy}))
-	}
+	createRole := answers(
+		c.iam.CreateRole, &iam.CreateRoleInput{RoleName: name, AssumeRolePolicyDocument: trust},
+		func(out *iam.CreateRoleOutput) any { return *out.Role.Arn },
+	)
+	deleteRole := succeeds(c.iam.DeleteRole, &iam.DeleteRoleInput{RoleName: name})
+	createProfile := succeeds(
+		c.iam.CreateInstanceProfile, &iam.CreateInstanceProfileInput{InstanceProfileName: name},
+	)
+	deleteProfile := succeeds(
+		c.iam.DeleteInstanceProfile, &iam.DeleteInstanceProfileInput{InstanceProfileName: name},
+	)
+	add := succeeds(
+		c.iam.AddRoleToInstanceProfile, &iam.AddRoleToInstanceProfileInput{InstanceProfileName: name, RoleName: name},
+	)
+	remove := succeeds(
+		c.iam.RemoveRoleFromInstanceProfile,
+		&iam.RemoveRoleFromInstanceProfileInput{InstanceProfileName: name, RoleName: name},
+	)
+	put := succeeds(
+		c.iam.PutRolePolicy, &iam.PutRolePolicyInput{RoleName: name, PolicyName: policy, PolicyDocument: document},
+	)
+	get := answers(
+		c.iam.GetRolePolicy, &iam.GetRolePolicyInput{RoleName: name, PolicyName: policy},
+		func(out *iam.GetRolePolicyOutput) any {
+			return strings.Contains(*out.PolicyDocument, "ec2%3ADescribeInstances")
+		},
+	)
+	deletePolicy := succeeds(c.iam.DeleteRolePolicy, &iam.DeleteRolePolicyInput{RoleName: name, PolicyName: policy})
+	putUser := succeeds(
+		c.iam.PutUserPolicy, &iam.PutUserPolicyInput{UserName: user, PolicyName: policy, PolicyDocument: document},
+	)
+	getUser := answers(
+		c.iam.GetUserPolicy, &iam.GetUserPolicyInput{UserName: user, PolicyName: policy},
+		func(out *iam.GetUserPolicyOutput) any {
+			return strings.Contains(*out.PolicyDocument, "ec2%3ADescribeInstances")
+		},
+	)
+	deleteUser := succeeds(c.iam.DeleteUserPolicy, &iam.DeleteUserPolicyInput{UserName: user, PolicyName: policy})
 	run(t, covered, []step{
 		{action: "iam:CreateRole", call: createRole, want: "arn:aws:iam::123456789012:role/kubernetes-new"},
 		{action: "iam:CreateRole", call: createRole, code: "EntityAlreadyExists"},
 		{action: "iam:CreateInstanceProfile", call: createProfile, want: "<nil>"},
 		{action: "iam:CreateInstanceProfile", call: createProfile, code: "EntityAlreadyExists"},
 		{action: "iam:AddRoleToInstanceProfile", call: add, want: "<nil>"},
-		{action: "iam:GetInstanceProfile", call: func(ctx context.Context) (any, error) {
-			out, err := c.iam.GetInstanceProfile(ctx, &iam.GetInstanceProfileInput{InstanceProfileName: name})
-			if err != nil {
-				return nil, err
-			}
-			return *out.InstanceProfile.Roles[0].RoleName, nil
-		}, want: "kubernetes-new"},
+		{action: "iam:GetInstanceProfile", call: answers(
+			c.iam.GetInstanceProfile, &iam.GetInstanceProfileInput{InstanceProfileName: name},
+			func(out *iam.GetInstanceProfileOutput) any {
+				return *out.InstanceProfile.Roles[0].RoleName
+			},
+		), want: "kubernetes-new"},
 		{action: "iam:GetRolePolicy", call: get, code: "NoSuchEntity"},
 		{action: "iam:PutRolePolicy", call: put, want: "<nil>"},
 		{action: "iam:GetRolePolicy", call: get, want: true},

@@ -24,17 +24,13 @@ func checkNetworkACLs(t *testing.T, covered map[string]bool, c clients) {
 			})
 			return nil, err
 		}},
-		{action: "ec2:DescribeNetworkAcls", call: func(ctx context.Context) (any, error) {
-			out, err := c.ec2.DescribeNetworkAcls(ctx, &ec2.DescribeNetworkAclsInput{
-				NetworkAclIds: []string{awssim.LabNetworkACL},
-			})
-			if err != nil {
-				return nil, err
-			}
+		{action: "ec2:DescribeNetworkAcls", call: answers(c.ec2.DescribeNetworkAcls, &ec2.DescribeNetworkAclsInput{
+			NetworkAclIds: []string{awssim.LabNetworkACL},
+		}, func(out *ec2.DescribeNetworkAclsOutput) any {
 			return fmt.Sprint(
 				len(out.NetworkAcls[0].Entries), " entries, protocol ", *out.NetworkAcls[0].Entries[2].Protocol,
-			), nil
-		}, want: "5 entries, protocol 6"},
+			)
+		}), want: "5 entries, protocol 6"},
 		{action: "ec2:DescribeVpcEndpoints", call: func(ctx context.Context) (any, error) {
 			_, err := c.ec2.DescribeVpcEndpoints(ctx, &ec2.DescribeVpcEndpointsInput{})
 			return nil, err
