@@ -8,6 +8,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -345,6 +347,47 @@ func TestNodesRequestSmallCertificates(t *testing.T) {
 	kubetest.MustForbid(t, "text behind the request", create([]byte(large), nil), "8192 characters")
 	if err := create(nil, nil); err != nil {
 		t.Errorf("kubelet's request: %v", err)
+	}
+}
+
+// TestNodesHaveFewCertificateRequests is root on a worker that fills etcd with many small requests.
+func TestNodesHaveFewCertificateRequests(t *testing.T) {
+	cluster, worker := withNodes(t)
+	requests, create := worker.CertificatesV1().CertificateSigningRequests(), metav1.CreateOptions{}
+	slot := regexp.MustCompile("^csr-" + stolen + "-[a-z0-9]{2}$")
+	names := map[string]bool{}
+	for i := range 40 {
+		object := &certificatesv1.CertificateSigningRequest{Spec: certificateRequest(t)}
+		if object.GenerateName = "csr-"; i%2 == 0 {
+			object.Name = fmt.Sprintf("flood-%d", i)
+		}
+		created, err := requests.Create(t.Context(), object, create)
+		if apierrors.IsAlreadyExists(err) {
+			continue // by chance
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slot.MatchString(created.Name) {
+			t.Fatalf("a node's request has the name %s, of which there are more than 1,296", created.Name)
+		}
+		names[created.Name] = true
+		again := &certificatesv1.CertificateSigningRequest{Spec: object.Spec}
+		again.GenerateName = "csr-"
+		if _, err := requests.Create(t.Context(), again, create); !apierrors.IsAlreadyExists(err) {
+			t.Errorf("the same request again: %v, want it to exist", err)
+		}
+	}
+	if len(names) < 30 {
+		t.Errorf("of 40 requests with keys of their own %d were accepted: kubelet would have to try often", len(names))
+	}
+
+	// The friend: whoever joins, which is no node yet, and another node.
+	object := &certificatesv1.CertificateSigningRequest{Spec: certificateRequest(t)}
+	object.GenerateName = "join-"
+	created, err := cluster.Admin().CertificatesV1().CertificateSigningRequests().Create(t.Context(), object, create)
+	if err != nil || !strings.HasPrefix(created.Name, "join-") {
+		t.Errorf("the request of another: %v, %v", created.Name, err)
 	}
 }
 

@@ -3,10 +3,12 @@ package templates
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -290,7 +292,10 @@ func TestAttacksAreRefused(t *testing.T) {
 			"system:serviceaccount:tenant:default", "system:serviceaccounts", "system:serviceaccounts:tenant",
 		),
 	}
-	attacks := append(ofNodes(uid), ofTenants()...)
+	web, err := s.admin.CoreV1().Pods("other").Get(ctx, "web", metav1.GetOptions{})
+	s.must(err)
+	again := ofNodesAgain(uid, s.agent(), string(web.UID))
+	attacks := slices.Concat(ofNodes(uid), again, ofTenants(), ofTenantsAgain())
 	for _, a := range attacks {
 		err := send(ctx, clients[a.who], a)
 		if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
@@ -348,4 +353,16 @@ func (s *tenants) seed() string {
 	node, err := s.admin.CoreV1().Nodes().Get(s.t.Context(), "mine", metav1.GetOptions{})
 	s.must(err)
 	return string(node.UID)
+}
+
+// agent creates a pod on the Node mine, as a DaemonSet does, and returns its UID.
+func (s *tenants) agent() string {
+	s.t.Helper()
+	pods := s.admin.CoreV1().Pods("other")
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "agent"}, Spec: corev1.PodSpec{
+		NodeName: "mine", Containers: []corev1.Container{{Name: "main", Image: "example"}},
+	}}
+	created, err := pods.Create(s.t.Context(), pod, metav1.CreateOptions{})
+	s.must(err)
+	return string(created.UID)
 }
