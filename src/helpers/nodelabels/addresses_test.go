@@ -205,30 +205,31 @@ func TestNodesCannotAddressOthersAsTheirPods(t *testing.T) {
 	kubetest.MustForbid(t, "another node's pod, without a Node", report("plain", "10.244.2.9"), "a node can report")
 }
 
+// staticPod creates the object of a static pod in kube-system, which has no account, as kubelet does.
+func staticPod(t *testing.T, worker kubernetes.Interface, node *corev1.Node, m metav1.ObjectMeta) (*corev1.Pod, error) {
+	t.Helper()
+	yes := true
+	m.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "hash"}
+	m.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: &yes},
+	}
+	return worker.CoreV1().Pods(metav1.NamespaceSystem).Create(t.Context(), &corev1.Pod{
+		ObjectMeta: m,
+		Spec:       corev1.PodSpec{NodeName: node.Name, Containers: []corev1.Container{{Name: "main", Image: "image"}}},
+	}, metav1.CreateOptions{})
+}
+
 // TestStaticPodsHaveNoLabels is a node that creates the object of a static pod with the labels of another's Service.
 func TestStaticPodsHaveNoLabels(t *testing.T) {
-	cluster := withPolicies(t)
-	admin := cluster.Admin()
-	const name = "worker-3c5e8f1a"
-	worker := cluster.ClientFor("system:node:"+name, "system:nodes")
-	node, err := admin.CoreV1().Nodes().Create(
-		t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{},
-	)
+	cluster, worker := withNodes(t)
+	node, err := cluster.Admin().CoreV1().Nodes().Get(t.Context(), stolen, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	yes := true
-	created, err := worker.CoreV1().Pods("kube-system").Create(t.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: "static-" + name, Labels: map[string]string{"k8s-app": "kube-dns"},
-			Finalizers:  []string{"example.com/stay"},
-			Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "hash"},
-			OwnerReferences: []metav1.OwnerReference{
-				{APIVersion: "v1", Kind: "Node", Name: name, UID: node.UID, Controller: &yes},
-			},
-		},
-		Spec: corev1.PodSpec{NodeName: name, Containers: []corev1.Container{{Name: "main", Image: "image"}}},
-	}, metav1.CreateOptions{})
+	created, err := staticPod(t, worker, node, metav1.ObjectMeta{
+		Name: "static-" + stolen, Labels: map[string]string{"k8s-app": "kube-dns"},
+		Finalizers: []string{"example.com/stay"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,6 +238,23 @@ func TestStaticPodsHaveNoLabels(t *testing.T) {
 	}
 	if len(created.Finalizers) > 0 {
 		t.Errorf("a static pod has finalizers: %v", created.Finalizers)
+	}
+}
+
+// TestNodesCannotTakeTheNamesOfPods is a node that keeps a StatefulSet from creating its pod again, by a static pod of
+// that name.
+func TestNodesCannotTakeTheNamesOfPods(t *testing.T) {
+	cluster, worker := withNodes(t)
+	node, err := cluster.Admin().CoreV1().Nodes().Get(t.Context(), stolen, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"prometheus-0", stolen, "static-" + victim, ""} {
+		_, err := staticPod(t, worker, node, metav1.ObjectMeta{Name: name, GenerateName: "web-"})
+		kubetest.MustForbid(t, "a static pod "+name, err, "whose names end with -"+stolen)
+	}
+	if _, err := staticPod(t, worker, node, metav1.ObjectMeta{Name: "agent-" + stolen}); err != nil {
+		t.Errorf("kubelet's static pod: %v", err)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/certificate/csr"
 
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
@@ -382,7 +383,17 @@ func TestNodesHaveFewCertificateRequests(t *testing.T) {
 		t.Errorf("of 40 requests with keys of their own %d were accepted: kubelet would have to try often", len(names))
 	}
 
-	// The friend: whoever joins, which is no node yet, and another node.
+	// The friends: kubelet, with its own function, and whoever joins, which is no node yet.
+	spec := certificateRequest(t)
+	eventually.Succeeds(t, 10*time.Second, "kubelet requests a certificate, with another key if need be", func() error {
+		name, _, err := csr.RequestCertificateWithContext(
+			t.Context(), worker, certificateRequest(t).Request, "", spec.SignerName, nil, spec.Usages, nil,
+		)
+		if err == nil && !slot.MatchString(name) {
+			t.Errorf("kubelet waits for the request %s", name)
+		}
+		return err
+	})
 	object := &certificatesv1.CertificateSigningRequest{Spec: certificateRequest(t)}
 	object.GenerateName = "join-"
 	created, err := cluster.Admin().CertificatesV1().CertificateSigningRequests().Create(t.Context(), object, create)
