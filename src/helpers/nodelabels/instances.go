@@ -303,7 +303,9 @@ func changed(current, wanted map[string]string) map[string]any {
 
 // tainted returns the taints of a Node that is known: those that it has, and those that it must have.
 func tainted(current, wanted []corev1.Taint) []corev1.Taint {
-	taints := slices.DeleteFunc(slices.Clone(current), func(t corev1.Taint) bool { return t.Key == nodeobject.UnknownTaint })
+	taints := slices.DeleteFunc(slices.Clone(current), func(t corev1.Taint) bool {
+		return t.Key == nodeobject.UnknownTaint
+	})
 	for _, taint := range wanted {
 		// A Node has one of each key and effect.
 		i := slices.IndexFunc(taints, func(t corev1.Taint) bool { return t.MatchTaint(&taint) })

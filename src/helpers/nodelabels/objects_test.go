@@ -142,9 +142,9 @@ func TestNodesWriteOnlyTheirOwnEvents(t *testing.T) {
 	}
 }
 
-// TestEventsAreSmall is a user whose few Events fill etcd, because each is as large as etcd permits: a node, kube-proxy,
-// or a tenant's pod. An operator's controller, which may write Events about the objects of all tenants, may write long
-// ones.
+// TestEventsAreSmall is a user whose few Events fill etcd, because each is as large as etcd permits: a node,
+// kube-proxy, or a tenant's pod. An operator's controller, which may write Events about the objects of all tenants, may
+// write long ones.
 func TestEventsAreSmall(t *testing.T) {
 	cluster, worker := withNodes(t)
 	controller := accountWithEvents(t, cluster, "controller", "")

@@ -17,8 +17,8 @@ import (
 // UninitializedTaint is on a Node until the cloud-controller-manager has set its addresses, zone and provider ID.
 const UninitializedTaint = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// UnknownTaint is on a Node from its registration, by an admission policy, until kubelet-csr-approver has set the labels
-// and taints of its instance. So nothing is scheduled on a Node of which it is not known what it is.
+// UnknownTaint is on a Node from its registration, by an admission policy, until kubelet-csr-approver has set the
+// labels and taints of its instance. So nothing is scheduled on a Node of which it is not known what it is.
 const UnknownTaint = "bosh.io/instance-unknown"
 
 // maxRequestTimeout limits one request.
@@ -71,8 +71,8 @@ func CheckReady(node *corev1.Node, untainted bool) error {
 		switch taint.Key {
 		case UnknownTaint:
 			return fmt.Errorf(
-				"Node %s is Ready but has the taint %s: kubelet-csr-approver has not found its instance yet (see its log "+
-					"on the control VMs)",
+				"Node %s is Ready but has the taint %s: kubelet-csr-approver has not found its instance yet (see its "+
+					"log on the control VMs)",
 				node.Name, taint.Key,
 			)
 		case UninitializedTaint:

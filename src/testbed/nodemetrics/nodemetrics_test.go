@@ -97,7 +97,8 @@ func (n *nodes) pod(name string, cores float64) string {
 	labels := fmt.Sprintf(`{container="main",namespace="default",pod=%q}`, name)
 	return fmt.Sprintf("# TYPE container_cpu_usage_seconds_total counter\n"+
 		"container_cpu_usage_seconds_total%[1]s %[2]f %[3]d\ncontainer_memory_working_set_bytes%[1]s 1e+07 %[3]d\n"+
-		"container_start_time_seconds%[1]s 1.7e+09\npod_cpu_usage_seconds_total{namespace=\"default\",pod=%[4]q} 1 %[3]d\n",
+		"container_start_time_seconds%[1]s 1.7e+09\n"+
+		"pod_cpu_usage_seconds_total{namespace=\"default\",pod=%[4]q} 1 %[3]d\n",
 		labels, 100+cores*now.Sub(n.began).Seconds(), now.UnixMilli(), name)
 }
 
@@ -162,7 +163,9 @@ func TestNodesReportTheirOwnPodsOnly(t *testing.T) {
 		time.Sleep(2 * time.Second) // so the first answer about a pod is the other's
 		_, _ = fmt.Fprint(w, n.usage(2), n.pod("of-theirs", 2))
 	})
-	n.add("redirects", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, inside.URL, http.StatusFound) })
+	n.add("redirects", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, inside.URL, http.StatusFound)
+	})
 	n.add("floods", func(w http.ResponseWriter, _ *http.Request) {
 		line := []byte("# " + strings.Repeat("x", 1021) + "\n")
 		for sent := 0; sent < endless; sent += len(line) {
@@ -174,7 +177,8 @@ func TestNodesReportTheirOwnPodsOnly(t *testing.T) {
 	pid, client := n.start()
 
 	for path, want := range map[string]float64{
-		"nodes/mine": 1, "nodes/theirs": 2, "namespaces/default/pods/of-mine": 1, "namespaces/default/pods/of-theirs": 2,
+		"nodes/mine": 1, "namespaces/default/pods/of-mine": 1,
+		"nodes/theirs": 2, "namespaces/default/pods/of-theirs": 2,
 	} {
 		var got float64
 		eventually.Succeeds(t, time.Minute, "metrics of "+path, func() (err error) {
