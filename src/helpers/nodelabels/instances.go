@@ -49,7 +49,7 @@ type Instances struct {
 	Deployment, Domain string
 	// Cloud knows the addresses of a Node's VM; nil if the Node's name is that of the instance.
 	Cloud Machines
-	// Taints are those that the Nodes of an instance group have at least.
+	// Taints are those that the Nodes of an instance group, by its name in the manifest, have at least.
 	Taints map[string][]corev1.Taint
 }
 
@@ -101,7 +101,11 @@ func (i *Instances) Find(ctx context.Context, name string) (Instance, error) {
 		if i.Cloud == nil {
 			found.Zone = r.AZ
 		}
-		found.Taints = i.Taints[r.InstanceGroup]
+		for group, taints := range i.Taints {
+			if boshdns.Canonical(group) == r.InstanceGroup {
+				found.Taints = taints
+			}
+		}
 		return found, nil
 	}
 	return Instance{}, fmt.Errorf("no instance of deployment %s has %s; %d are known", i.Deployment, what, len(records))

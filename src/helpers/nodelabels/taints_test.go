@@ -69,7 +69,8 @@ func TestNodesCannotShedTheirTaints(t *testing.T) {
 	go func() {
 		instances := &Instances{
 			Records: writeRecords(t), Deployment: "kube", Domain: "bosh",
-			Taints: map[string][]corev1.Taint{"worker": {gpu}, "control": {own}},
+			// The Director writes the names of groups in lower case.
+			Taints: map[string][]corev1.Taint{"Worker": {gpu}, "control": {own}},
 		}
 		client := cluster.ClientFor("system:kubelet-csr-approver")
 		ended <- NewKeeper(client, instances, slog.New(slog.NewTextHandler(t.Output(), nil))).Run(ctx)
