@@ -575,6 +575,12 @@ var opsCases = withProviders(map[string]opsCase{
 			if added.Name != "syslog_forwarder" || syslog["tls_enabled"] != true || syslog["transport"] != "tcp" {
 				t.Errorf("%s: the last job is %s with %v", name, added.Name, added.Properties)
 			}
+			if syslog["use_tcp_for_file_forwarding_local_transport"] != true {
+				t.Errorf("%s: lines of more than 1 KB, as in the audit log, are cut", name)
+			}
+			if rule, _ := syslog["custom_rule"].(string); !strings.HasSuffix(rule, `!= "127.0.0.1" then stop`) {
+				t.Errorf("%s: the rule %q lets others send lines to rsyslog", name, rule)
+			}
 			for property := range syslog {
 				if _, known := releases(t)["syslog"].Jobs[added.Name].Properties["syslog."+property]; !known {
 					t.Errorf("the job has no property syslog.%s", property)
