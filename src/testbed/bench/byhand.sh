@@ -39,7 +39,7 @@ await kube-apiserver kubectl --kubeconfig $jobs/kubectl/config/kubeconfig.json g
 "$packages/helpers/bin/kube-tools" apply-addons --kubeconfig=$jobs/kubernetes-addons/config/kubeconfig.json \
   --bootstrap-certificate=$jobs/kubernetes-addons/config/bootstrap.pem --bootstrap-key=$jobs/kubernetes-addons/config/bootstrap.key \
   --dir=$jobs/kubernetes-addons/config/manifests --images=$packages/images/images.json --timeout=5m >addons.log 2>&1 &
-begin kube-controller-manager kube-scheduler kubelet-csr-approver node-labeler kube-proxy
+begin kube-controller-manager kube-scheduler kubelet-csr-approver kubelet-signer node-labeler kube-proxy
 await kubelet-csr-approver listens 6444
 await certificate join # kubelet's, and its kubeconfig
 begin kubelet
