@@ -61,6 +61,7 @@ func (b Builder) Packages() []Package {
 	return []Package{
 		of("kubernetes", "kubernetes"),
 		of("cloud-provider-aws", "cloud-provider-aws"),
+		of("cloud-provider-openstack", "cloud-provider-openstack"),
 		csi,
 		of("containerd", "containerd", "runc"),
 		of("etcd", "etcd"),

@@ -103,6 +103,18 @@ func All() []Component {
 			},
 		},
 		{
+			Name: "cloud-provider-openstack", Pin: "cloud-provider-openstack", Module: "k8s.io/cloud-provider-openstack",
+			Binaries: []Binary{{
+				"openstack-cloud-controller-manager",
+				"k8s.io/cloud-provider-openstack/cmd/openstack-cloud-controller-manager",
+			}},
+			Tags: []string{"grpcnotrace"},
+			Variables: map[string]string{
+				"k8s.io/component-base/version.gitVersion":            "{version}",
+				"k8s.io/cloud-provider-openstack/pkg/version.Version": "{version}",
+			},
+		},
+		{
 			Name: "csi", Pin: "csi", Module: "github.com/kubernetes-sigs/aws-ebs-csi-driver",
 			Binaries: []Binary{{"csi", "."}},
 			Merged:   csiPrograms,
