@@ -36,9 +36,38 @@ type About struct {
 	Manifests fs.FS
 	// ConfigRequired is true if the cloud controller manager does not start without a configuration file.
 	ConfigRequired bool
+	// ConfigKeys are the sections and keys that the file can be written with as a map in the manifest; nil if it can
+	// only be written as text.
+	ConfigKeys []ConfigKey
+	// BOSHNames: Nodes have BOSH's names, although the provider is a Checker.
+	BOSHNames bool
 	// OpsFile and Page are the names of the ops-file and of the page in docs with which it is deployed.
 	OpsFile, Page string
 }
+
+// ConfigKey is a key of a configuration file. Its kind decides which values templates accept.
+type ConfigKey struct {
+	Section, Name string
+	Kind          ConfigKind
+	Required      bool
+}
+
+// ConfigKind is the kind of a value.
+type ConfigKind string
+
+// Text has one line, List several of them; CA is a file whose content is the property ca of the job cloud-provider.
+const (
+	Text     ConfigKind = "text"
+	List     ConfigKind = "list"
+	Number   ConfigKind = "number"
+	Boolean  ConfigKind = "boolean"
+	Duration ConfigKind = "duration"
+	CA       ConfigKind = "ca"
+)
+
+// CAFile is where the property ca is, relative to the folder of the job that reads the configuration file: bpm starts
+// processes there (workdir in docs/config.md of bpm-release).
+const CAFile = "config/cloud_ca.pem"
 
 // Checker is a Provider that identifies machines and checks what a cluster requires.
 type Checker interface {

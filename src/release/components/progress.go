@@ -7,16 +7,17 @@ import (
 // usualSeconds is how long a first build takes on two cores. Only the proportions matter: what is not listed takes
 // little.
 var usualSeconds = map[string]float64{
-	"kubernetes":         770,
-	"cloud-provider-aws": 130,
-	"flannel":            95,
-	"coredns":            75,
-	"containerd":         65,
-	"csi":                190,
-	"etcd":               35,
-	"runc":               25,
-	"network-policy":     40,
-	"cni-plugins":        5,
+	"kubernetes":               770,
+	"cloud-provider-aws":       130,
+	"cloud-provider-openstack": 95,
+	"flannel":                  95,
+	"coredns":                  75,
+	"containerd":               65,
+	"csi":                      190,
+	"etcd":                     35,
+	"runc":                     25,
+	"network-policy":           40,
+	"cni-plugins":              5,
 }
 
 // expected returns how many seconds each component will take to build, as its last build did. measured is false if one

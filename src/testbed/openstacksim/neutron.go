@@ -43,6 +43,7 @@ func neutron() []service {
 		}}
 }
 
+// neutronVersions: clients look for the version that they speak before their first request.
 func neutronVersions(_ *Simulator, r *http.Request) (answer, error) {
 	return ok("versions", []map[string]any{{
 		"id": "v2.0", "status": "CURRENT",

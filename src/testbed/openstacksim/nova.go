@@ -55,7 +55,7 @@ func (w *World) server(id string) *Server {
 
 func getServer(s *Simulator, r *http.Request) (answer, error) {
 	server := s.world.server(r.PathValue("id"))
-	if server == nil {
+	if server == nil || server.ID == s.world.Hidden {
 		return answer{}, notFound("Instance", r.PathValue("id"))
 	}
 	return ok("server", s.world.describe(*server))

@@ -18,6 +18,10 @@ func octavia() []service {
 			actions: map[string]action{"GET /": octaviaVersions},
 		},
 		{
+			name: "load-balancer", prefix: "/load-balancer/v2.0", errors: errors,
+			actions: map[string]action{"GET /quotas/{project}": balancerQuota},
+		},
+		{
 			name: "load-balancer", prefix: "/load-balancer/v2.0/lbaas", errors: errors,
 			actions: map[string]action{
 				"GET /loadbalancers":          listBalancers,
@@ -37,7 +41,6 @@ func octavia() []service {
 				"GET /healthmonitors/{id}":    getMonitor,
 				"POST /healthmonitors":        createMonitor,
 				"DELETE /healthmonitors/{id}": deleteMonitor,
-				"GET /quotas/{project}":       balancerQuota,
 			},
 		},
 	}

@@ -23,6 +23,9 @@ type World struct {
 	// ClockOffset is how far the cloud's clock is ahead of the machine's.
 	ClockOffset time.Duration `json:"clock_offset,omitempty"`
 
+	// Hidden is the id of a server that belongs to another project: it has metadata, and the API does not have it.
+	Hidden string `json:"hidden,omitempty"`
+
 	Flavors        []Flavor        `json:"flavors"`
 	Servers        []Server        `json:"servers"`
 	Networks       []Network       `json:"networks"`

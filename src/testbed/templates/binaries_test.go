@@ -92,7 +92,7 @@ func runFor(t testing.TB, limit time.Duration, name string, arguments ...string)
 
 func withAllLinks(t testing.TB, job string) input {
 	t.Helper()
-	return inputFor(t, job).linked(awsLink)
+	return inputFor(t, job).linked(cloudLink(job))
 }
 
 func TestRealBinariesSupportEveryFlag(t *testing.T) {

@@ -80,6 +80,37 @@ func TestCloudConfigForAWSAddsToTheDirectors(t *testing.T) {
 	}
 }
 
+func TestCloudConfigForOpenStackAddsToTheDirectors(t *testing.T) {
+	folder := filepath.Join(root, "manifests", "cloud-config")
+	text, err := manifest.Interpolate(manifest.Source{
+		Path: filepath.Join(folder, "openstack.yml"), VarsFiles: []string{filepath.Join(folder, "openstack-vars.yml")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	merged, err := manifest.MergeCloudConfigs([]manifest.NamedText{
+		{Name: "bosh-deployment", Text: []byte(directorsCloudConfig)}, {Name: "openstack.yml", Text: text},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cloud, err := manifest.ParseCloudConfig("openstack.yml", merged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := mustInterpolate(t, deployment{ops: []string{"openstack.yml"}, vars: openstackVars})
+	p, err := director.NewPlan(m, cloud, releases(t), &director.State{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Render(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if flavor := cloud.CloudProperties(group(t, p, "worker").Spec, "kubernetes-z1")["instance_type"]; flavor == nil {
+		t.Error("workers have no flavor")
+	}
+}
+
 // checkZones checks that each instance is in the AWS zone of its subnet, which the CPI requires.
 func checkZones(t *testing.T, p *director.Plan, cloud *manifest.CloudConfig) {
 	t.Helper()

@@ -152,6 +152,11 @@ var everything = map[string]values{
 		"api":     values{"host": "api.example"}, "configure_cloud_routes": true, "log_level": 4,
 		"extra_args": values{"concurrent-service-syncs": 5},
 	},
+	"openstack-cloud-controller-manager": {
+		"metrics": values{"bind_address": "0.0.0.0"},
+		"api":     values{"host": "api.example"}, "log_level": 4,
+		"extra_args": values{"concurrent-service-syncs": 5},
+	},
 	"cloud-controller-image": {
 		"images":                 values{"cloud-controller-manager": "registry.example/ccm:v2"},
 		"cloud_provider":         "example",
@@ -379,7 +384,7 @@ func cniLink(t testing.TB) map[string]values {
 func goldenCases(t testing.TB, job string) map[string]input {
 	t.Helper()
 	all := inputFor(t, job).with(everything[job]).
-		linked(awsLink).
+		linked(cloudLink(job)).
 		linked(cniLink(t)).
 		linked(routesLink).
 		linked(storageLink).
@@ -396,6 +401,12 @@ func goldenCases(t testing.TB, job string) map[string]input {
 		if consume.Name == "cloud-provider" && consume.Optional {
 			cases["aws"] = inputFor(t, job).linked(awsLink)
 		}
+	}
+	switch job {
+	case "cloud-provider":
+		cases["openstack"] = inputFor(t, job).with(openstackLink["cloud-provider"])
+	case "kubernetes-addons":
+		cases["openstack"] = inputFor(t, job).linked(openstackLink)
 	}
 	return cases
 }
@@ -488,6 +499,9 @@ func difference(want, got []byte) string {
 func TestEveryPropertyIsTestedAndDescribed(t *testing.T) {
 	for _, job := range jobNames(t) {
 		set := merge(required[job], everything[job])
+		if job == "cloud-provider" {
+			set = merge(set, openstackLink["cloud-provider"])
+		}
 		for name, property := range readJob(t, job).Properties {
 			if len(strings.TrimSpace(property.Description)) < 20 {
 				t.Errorf(

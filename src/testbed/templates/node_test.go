@@ -170,11 +170,13 @@ func TestControlVMsHandOver(t *testing.T) {
 			"--kubeconfig=ROOT/jobs/JOB/config/kubeconfig.json" + log,
 		"cloud-controller-manager": "stop-process --job=JOB --timeout=20s --lease=JOB " +
 			"--kubeconfig=ROOT/jobs/JOB/config/kubeconfig.json" + log,
+		"openstack-cloud-controller-manager": "stop-process --job=JOB --timeout=20s --lease=cloud-controller-manager " +
+			"--kubeconfig=ROOT/jobs/JOB/config/kubeconfig.json" + log,
 	} {
 		for name, instances := range map[string]int{"three": 3, "one": 1} {
 			t.Run(job+"/"+name, func(t *testing.T) {
 				root := t.TempDir()
-				in := inputFor(t, job).linked(awsLink)
+				in := inputFor(t, job).linked(cloudLink(job))
 				in.Instances = instances
 				drain := filepath.Join(root, "drain")
 				tools := filepath.Join(root, "packages/helpers/bin/kube-tools")

@@ -31,6 +31,12 @@ import (
 
 var labVars = []string{"aws_endpoint_url=http://10.7.0.1:4566", "aws_metadata_endpoint=http://169.254.169.254"}
 
+var openstackVars = []string{
+	"openstack_auth_url=https://keystone.example/v3", "openstack_region=RegionOne",
+	"openstack_application_credential_id=id", "openstack_application_credential_secret=the-secret",
+	"openstack_ca=''", "openstack_subnet_id=s", "openstack_floating_network_id=f",
+}
+
 type opsCase struct {
 	deployment
 	check func(t *testing.T, p *director.Plan)
@@ -68,6 +74,34 @@ var opsCases = withProviders(map[string]opsCase{
 			t.Errorf("the cloud controller manager has the flags %v", flags)
 		}
 	}},
+	"openstack.yml": {
+		deployment{ops: []string{"openstack.yml"}, vars: openstackVars},
+		func(t *testing.T, p *director.Plan) {
+			control, worker := group(t, p, "control"), group(t, p, "worker")
+			conf := string(file(t, control, "openstack-cloud-controller-manager", "config/cloud.conf"))
+			for _, want := range []string{
+				"[Global]\n", `auth-url = "https://keystone.example/v3"`, `application-credential-secret = "the-secret"`,
+				"[LoadBalancer]\n", `subnet-id = "s"`, `floating-network-id = "f"`,
+			} {
+				if !strings.Contains(conf, want) {
+					t.Errorf("cloud.conf has no %q:\n%s", want, conf)
+				}
+			}
+			for _, job := range worker.Instances[0].Rendered {
+				for path, content := range job.Files {
+					if bytes.Contains(content, []byte("the-secret")) {
+						t.Errorf("workers have the credential: %s of %s", path, job.Name)
+					}
+				}
+			}
+			for g, configured := range map[*director.InstanceGroup]bool{control: true, worker: false} {
+				config := decode[values](t, file(t, g, "cloud-provider", "config/preflight.json"))
+				if config["provider"] != "openstack" || (config["cloud_config_file"] != "") != configured {
+					t.Errorf("%s: preflight.json is %v", g.Spec.Name, config)
+				}
+			}
+		},
+	},
 	"use-cloud-controller-image.yml": {
 		deployment{ops: []string{"use-cloud-controller-image.yml"}, vars: controllerVars},
 		func(t *testing.T, p *director.Plan) {
@@ -1513,7 +1547,7 @@ func TestOpsFilesCombine(t *testing.T) {
 	rank := func(name string) int {
 		return slices.Index(
 			[]string{
-				"aws.yml", "expose-metrics.yml", "single-vm.yml", "combined.yml", "add-worker-pool.yml",
+				"aws.yml", "openstack.yml", "expose-metrics.yml", "single-vm.yml", "combined.yml", "add-worker-pool.yml",
 				"rotate-encryption-key.yml", "remove-old-encryption-key.yml", "use-kms-encryption.yml",
 				"rotate-service-account-key.yml", "use-new-service-account-key.yml",
 			},
@@ -1557,7 +1591,7 @@ func ofSeveralClouds(ops []string) bool {
 			clouds[file] = true
 		}
 	}
-	if clouds["aws.yml"] { // whose job the other one replaces
+	if clouds["aws.yml"] || clouds["openstack.yml"] { // whose job the other one replaces
 		delete(clouds, "use-cloud-controller-image.yml")
 	}
 	return len(clouds) > 1

@@ -1296,6 +1296,108 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{`metrics.bind_address is ""`},
 		},
 		{
+			"a section that OpenStack does not have",
+			"cloud-provider",
+			openstackWith(values{"config": values{"Blockstorage": values{}}}),
+			[]string{`config has the section "Blockstorage", which the release does not support: allowed are Global, LoadBalancer`},
+		},
+		{
+			"a section of volumes",
+			"cloud-provider",
+			openstackWith(values{"config": values{"BlockStorage": values{"bs-version": "v3"}}}),
+			[]string{`config has the section "BlockStorage"`},
+		},
+		{
+			"a key with an underscore",
+			"cloud-provider",
+			openstackWith(values{"config": values{"Global": values{"auth_url": "x"}}}),
+			[]string{`config.Global.auth_url is an unknown key (did you mean auth-url?): allowed are`, `application-credential-id`},
+		},
+		{
+			"a key of another section",
+			"cloud-provider",
+			openstackWith(values{"config": values{"Global": values{"subnet-id": "x"}}}),
+			[]string{`config.Global.subnet-id is an unknown key: allowed are`},
+		},
+		{
+			"verification turned off",
+			"cloud-provider",
+			openstackWith(values{"config": values{"Global": values{"tls-insecure": "true"}}}),
+			[]string{`config.Global.tls-insecure is an unknown key`},
+		},
+		{
+			"the path of a CA",
+			"cloud-provider",
+			openstackWith(values{"config": values{"Global": values{"ca-file": "/etc/ca.pem"}}}),
+			[]string{`config.Global.ca-file cannot be set: set property ca of job cloud-provider`},
+		},
+		{
+			"a number that is text",
+			"cloud-provider",
+			openstackWith(values{"config": values{"LoadBalancer": values{"max-shared-lb": "many"}}}),
+			[]string{`config.LoadBalancer.max-shared-lb is "many": it must be a whole number`},
+		},
+		{
+			"a boolean that is text",
+			"cloud-provider",
+			openstackWith(values{"config": values{"LoadBalancer": values{"create-monitor": "yes"}}}),
+			[]string{`config.LoadBalancer.create-monitor is "yes": it must be true or false`},
+		},
+		{
+			"a duration without a unit",
+			"cloud-provider",
+			openstackWith(values{"config": values{"LoadBalancer": values{"monitor-delay": 5}}}),
+			[]string{`config.LoadBalancer.monitor-delay is 5: it must be a duration such as 5s`},
+		},
+		{
+			"a list that is text",
+			"cloud-provider",
+			openstackWith(values{"config": values{"Networking": values{"public-network-name": "public"}}}),
+			[]string{`config.Networking.public-network-name is "public": it must be a list of texts`},
+		},
+		{
+			"a secret of two lines",
+			"cloud-provider",
+			openstackWith(values{"config": values{"Global": values{"password": "a\nb"}}}),
+			[]string{`config.Global.password is not valid: it must be text of one line`},
+		},
+		{
+			"no URL of Keystone",
+			"cloud-provider",
+			openstackWith(values{"config": values{"Global": values{"auth-url": ""}}}),
+			[]string{`config has no Global.auth-url: set it`},
+		},
+		{
+			"a section that is text",
+			"cloud-provider",
+			openstackWith(values{"config": values{"Global": "auth-url=x"}}),
+			[]string{`config.Global is "auth-url=x": it must be a map of keys`},
+		},
+		{
+			"a CA that is a path",
+			"cloud-provider",
+			openstackWith(values{"ca": "/etc/ca.pem"}),
+			[]string{`ca must be certificates in PEM`},
+		},
+		{
+			"a CA with its key",
+			"cloud-provider",
+			openstackWith(values{"ca": openstackCA + "-----BEGIN RSA PRIVATE KEY-----"}),
+			[]string{`ca must be certificates in PEM, and nothing else`},
+		},
+		{
+			"a CA beside text",
+			"cloud-provider",
+			openstackWith(values{"config": "[Global]"}),
+			[]string{`ca is set, and config is not a map`},
+		},
+		{
+			"a map for a cloud that is configured by text",
+			"cloud-provider",
+			values{"config": values{"Global": values{"Zone": "z"}}},
+			[]string{`config is a map, which type "aws" does not support: write it as text; a map is for openstack`},
+		},
+		{
 			"metrics of the cloud controller",
 			"cloud-controller-manager",
 			values{"metrics": values{"bind_address": "::"}},
@@ -1962,6 +2064,7 @@ func TestCloudProviderTakesSettingsFromTheLink(t *testing.T) {
 		"cloud-provider": {
 			"type":                       "aws",
 			"config":                     "[Global]\nRegion = r\n",
+			"ca":                         "",
 			"environment":                values{"A": "b c"},
 			"unencapsulated_pod_network": true,
 		},
@@ -2020,5 +2123,25 @@ func TestAddonsDependOnNoOrder(t *testing.T) {
 				t.Errorf("%s: %s has %q:\n%s", name, script, not, text)
 			}
 		}
+	}
+}
+
+// openstackWith are properties of job cloud-provider on OpenStack with some of them changed.
+func openstackWith(changes values) values { return merge(openstackLink["cloud-provider"], changes) }
+
+func TestControllersOfOtherClouds(t *testing.T) {
+	_, err := renderJob(t, "openstack-cloud-controller-manager", inputFor(
+		t, "openstack-cloud-controller-manager",
+	).linked(awsLink))
+	if err == nil || !strings.Contains(err.Error(), `type of job cloud-provider is "aws"`) {
+		t.Errorf("the controller of OpenStack on AWS: %v", err)
+	}
+	_, err = renderJob(t, "cloud-controller-manager", inputFor(t, "cloud-controller-manager").linked(openstackLink))
+	if err == nil || !strings.Contains(err.Error(), `type "openstack" of job cloud-provider`) {
+		t.Errorf("the controller of AWS on OpenStack: %v", err)
+	}
+	_, err = renderJob(t, "cloud-controller-image", inputFor(t, "cloud-controller-image").linked(openstackLink))
+	if err == nil || !strings.Contains(err.Error(), "ca of job cloud-provider is set, and pods do not have it") {
+		t.Errorf("a CA for pods: %v", err)
 	}
 }

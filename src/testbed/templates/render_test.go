@@ -216,9 +216,35 @@ func certificate(name string) values {
 var awsLink = map[string]values{"cloud-provider": {
 	"type":                       "aws",
 	"config":                     "",
+	"ca":                         "",
 	"environment":                values{"AWS_ENDPOINT_URL": "http://10.0.0.1:4566"},
 	"unencapsulated_pod_network": false,
 }}
+
+// openstackConfig is the config of job cloud-provider on OpenStack.
+var openstackConfig = values{
+	"Global": values{
+		"auth-url": "https://keystone.example:5000/v3", "region": "RegionOne", "application-credential-id": "id",
+		"application-credential-secret": `se"cr\et`,
+	},
+	"LoadBalancer": values{"subnet-id": "subnet", "create-monitor": true, "monitor-delay": "5s", "max-shared-lb": 3},
+	"Networking":   values{"public-network-name": []any{"public", "other"}},
+}
+
+const openstackCA = "-----BEGIN CERTIFICATE-----\nca\n-----END CERTIFICATE-----\n"
+
+var openstackLink = map[string]values{"cloud-provider": {
+	"type": "openstack", "config": openstackConfig, "ca": openstackCA, "environment": values{},
+	"unencapsulated_pod_network": false,
+}}
+
+// cloudLink is the link of the cloud that a job runs in.
+func cloudLink(job string) map[string]values {
+	if job == "openstack-cloud-controller-manager" {
+		return openstackLink
+	}
+	return awsLink
+}
 
 // required are the properties of each job that must be set.
 var required = map[string]values{
@@ -246,9 +272,12 @@ var required = map[string]values{
 	},
 	"kube-scheduler":           {"tls": values{"client": certificate("client"), "server": certificate("server")}},
 	"cloud-controller-manager": {"tls": values{"client": certificate("client"), "server": certificate("server")}},
-	"cloud-controller-image":   {"images": values{"cloud-controller-manager": "registry.example/ccm:v1"}},
-	"ebs-csi-controller":       {"tls": values{"client": certificate("client")}},
-	"ebs-csi-node":             {},
+	"openstack-cloud-controller-manager": {
+		"tls": values{"client": certificate("client"), "server": certificate("server")},
+	},
+	"cloud-controller-image": {"images": values{"cloud-controller-manager": "registry.example/ccm:v1"}},
+	"ebs-csi-controller":     {"tls": values{"client": certificate("client")}},
+	"ebs-csi-node":           {},
 	"kubelet-csr-approver": {
 		"join": values{"hostname": "join.prod.kubernetes.internal", "secret": "join-secret-0123456789"},
 		"tls":  values{"client": certificate("client"), "server": certificate("server")},
@@ -296,7 +325,7 @@ func inputFor(t testing.TB, job string) input {
 	in := input{Properties: properties, Links: map[string]values{}}
 	for _, consume := range readJob(t, job).Consumes {
 		if consume.Name == "cloud-provider" && !consume.Optional {
-			maps.Copy(in.Links, awsLink)
+			maps.Copy(in.Links, cloudLink(job))
 		}
 	}
 	if job == "kms-plugin" {

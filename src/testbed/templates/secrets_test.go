@@ -41,6 +41,10 @@ var secrets = map[string]struct {
 		groupVcap,
 		[]string{"config/client.key", "config/cloud.conf", "config/flags.json", "config/server.key"},
 	},
+	"openstack-cloud-controller-manager": {
+		groupVcap,
+		[]string{"config/client.key", "config/cloud.conf", "config/flags.json", "config/server.key"},
+	},
 	"cloud-controller-image": {onlyRoot, []string{"config/cloud.conf", "config/controller.json"}},
 	"cloud-preflight":        {onlyRoot, nil},
 	"cloud-provider":         {onlyRoot, []string{"config/cloud.conf", "config/environment"}},
@@ -150,6 +154,7 @@ func TestWhoReadsSecrets(t *testing.T) {
 	link := map[string]values{"cloud-provider": {
 		"type":                       "aws",
 		"config":                     "[Global]\npassword = " + secret + "\n",
+		"ca":                         "",
 		"environment":                values{"OS_PASSWORD": secret},
 		"unencapsulated_pod_network": false,
 	}}
@@ -158,6 +163,9 @@ func TestWhoReadsSecrets(t *testing.T) {
 			in := inputFor(t, job).linked(cniLink(t))
 			if _, ok := secretsIn[job]; !ok || job == "kubelet" {
 				in = in.linked(link)
+			}
+			if job == "openstack-cloud-controller-manager" {
+				in.Links["cloud-provider"] = merge(link["cloud-provider"], values{"type": "openstack"})
 			}
 			in.Properties = withSecrets(in.Properties).(values)
 			files := mustRender(t, job, in.with(secretsIn[job]))

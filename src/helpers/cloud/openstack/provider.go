@@ -1,4 +1,5 @@
-// Package openstack is the provider for OpenStack: the manifests of its cloud controller manager.
+// Package openstack is the provider for OpenStack: the preflight of a project, the identity of its servers, and the
+// manifests of its cloud controller manager.
 package openstack
 
 import (
@@ -10,14 +11,18 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// Provider implements cloud.Provider.
-type Provider struct{}
+// Provider implements cloud.Checker. The zero value is ready for use on a server.
+type Provider struct {
+	// MetadataEndpoint replaces http://169.254.169.254.
+	MetadataEndpoint string
+}
 
 // About implements cloud.Provider.
 func (*Provider) About() cloud.About {
 	return cloud.About{
 		Name: "openstack", Title: "OpenStack", Project: "cloud-provider-openstack", Removed: "1.26", Flag: "openstack",
-		Manifests: assets, ConfigRequired: true,
-		OpsFile: "use-cloud-controller-image.yml", Page: "providers.md",
+		Job: "openstack-cloud-controller-manager", Manifests: assets, ConfigRequired: true, ConfigKeys: configKeys(),
+		BOSHNames: true,
+		OpsFile:   "openstack.yml", Page: "openstack.md",
 	}
 }

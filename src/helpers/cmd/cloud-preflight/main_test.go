@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -113,8 +114,8 @@ func TestCouldNotRun(t *testing.T) {
 }
 
 func TestOtherProviders(t *testing.T) {
-	for name, want := range map[string]string{"": "there is nothing to check", "openstack": "Kubernetes removed the " +
-		"built-in provider in 1.26", "azure": "provide cloud-provider-azure"} {
+	for name, want := range map[string]string{"": "there is nothing to check", "vsphere": "Kubernetes removed the " +
+		"built-in provider in 1.30", "azure": "provide cloud-provider-azure"} {
 		code, _, stderr := invoke(t, strings.Replace(good, `"aws"`, `"`+name+`"`, 1))
 		if code != 0 || !strings.Contains(stderr, want) {
 			t.Errorf("%q: exit code %d, want %q in\n%s", name, code, want, stderr)
@@ -125,7 +126,7 @@ func TestOtherProviders(t *testing.T) {
 // TestNodeNamesOfOtherProviders: where the release does not know the cloud's names, nodes have BOSH's.
 func TestNodeNamesOfOtherProviders(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "node.json")
-	config := strings.Replace(good, `"aws"`, `"openstack"`, 1)
+	config := strings.Replace(good, `"aws"`, `"vsphere"`, 1)
 	code, _, stderr := invoke(
 		t, strings.Replace(config, "{", `{"vm": {"instance_group": "worker", "instance_id":
 			"1a2b3c4d-0000-4000-8000-000000000000", "address": "10.0.0.7"}, `, 1), "--node-identity", path,
@@ -236,6 +237,39 @@ func TestTemplateListsTheProviders(t *testing.T) {
 	)
 }
 
+// TestTemplateListsTheConfigKeys: the shared template refuses every other key, before there is a VM.
+func TestTemplateListsTheConfigKeys(t *testing.T) {
+	list, required := "\n  known = {\n", "  required = {\n"
+	for _, p := range providers.All().All() {
+		about := p.About()
+		if about.ConfigKeys == nil {
+			continue
+		}
+		sections, needs := map[string][]string{}, []string{}
+		for _, key := range about.ConfigKeys {
+			sections[key.Section] = append(sections[key.Section], key.Name+":"+string(key.Kind))
+			if key.Required {
+				needs = append(needs, key.Section+"."+key.Name)
+			}
+		}
+		list += fmt.Sprintf("    '%s' => {\n", about.Name)
+		for _, section := range slices.Sorted(maps.Keys(sections)) {
+			slices.Sort(sections[section])
+			list += fmt.Sprintf(
+				"      '%s' => %%w[\n%s      ].to_h { |key| key.split(':') },\n", section,
+				wrapped(sections[section], "        "),
+			)
+		}
+		list = strings.TrimSuffix(list, ",\n") + "\n    },\n"
+		required += fmt.Sprintf("    '%s' => %%w[%s],\n", about.Name, strings.Join(needs, " "))
+	}
+	list = strings.TrimSuffix(list, ",\n") + "\n  }\n" + strings.TrimSuffix(required, ",\n") + "\n  }\n"
+	compareGenerated(
+		t, "../../../shared-templates/cloud.conf.erb",
+		"# cd src/helpers && UPDATE_DOCS=1 go test ./cmd/cloud-preflight", "  # End of the generated lists.", list,
+	)
+}
+
 // TestDocumentedProviders: docs/providers.md has the tables of what the release knows.
 func TestDocumentedProviders(t *testing.T) {
 	const path = "../../../../docs/providers.md"
@@ -278,7 +312,10 @@ func providerRow(t *testing.T, p cloud.Provider) string {
 	}
 	checks, names := "none", "BOSH's"
 	if checker, ok := p.(cloud.Checker); ok {
-		checks, names = fmt.Sprintf("%d checks", len(checker.Checks())), "the cloud's"
+		checks = fmt.Sprintf("%d checks", len(checker.Checks()))
+		if !about.BOSHNames {
+			names = "the cloud's"
+		}
 	}
 	deploy := fmt.Sprintf("[%s](../ops-files/%s)", about.OpsFile, about.OpsFile)
 	if about.Page != "providers.md" {

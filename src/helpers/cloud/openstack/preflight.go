@@ -1,0 +1,125 @@
+package openstack
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"kubernetes-release/cloud"
+	"kubernetes-release/internal/poll"
+	"kubernetes-release/preflight"
+)
+
+var _ cloud.Checker = (*Provider)(nil)
+
+// Checks implements cloud.Checker.
+func (*Provider) Checks() []preflight.Check {
+	var list []preflight.Check
+	for _, c := range checks() {
+		list = append(list, c.Check)
+	}
+	return list
+}
+
+// Preflight implements cloud.Checker. Workers ask the metadata service only, because they have no credential. What may
+// end by itself is asked again until the retry window ends.
+func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud.Outcome, error) {
+	log := request.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	secrets := &preflight.Secrets{}
+	log = secrets.Logger(log)
+	outcome := &cloud.Outcome{}
+	calls := map[preflight.Calls]int{}
+	deadline := time.Now().Add(time.Duration(request.Config.RetryWindow))
+	pause := &preflight.Backoff{First: time.Second, Limit: 8 * time.Second}
+	for {
+		f := p.round(ctx, request, secrets, calls)
+		if f.metadataErr == nil && outcome.Identity == nil {
+			id := f.metadata.identity(request.Config.VM)
+			outcome.Identity, outcome.Machine = &id, f.metadata.UUID
+			if request.Identified != nil {
+				if err := request.Identified(id); err != nil {
+					return nil, err
+				}
+			}
+		}
+		var waitFor string
+		outcome.Results, waitFor = evaluate(f, request.Config)
+		left := time.Until(deadline)
+		if waitFor == "" || left <= 0 {
+			break
+		}
+		log.Info("waiting", "for", waitFor, "window_left", left.Round(time.Second))
+		if poll.Sleep(ctx, min(pause.Next(), left)) != nil {
+			break
+		}
+	}
+	for call, count := range calls {
+		call.Count = count
+		outcome.Calls = append(outcome.Calls, call)
+	}
+	slices.SortFunc(outcome.Calls, func(a, b preflight.Calls) int {
+		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Action, b.Action))
+	})
+	outcome.Secrets = secrets.List()
+	return outcome, nil
+}
+
+// round asks everything once.
+func (p *Provider) round(
+	ctx context.Context, request cloud.Request, secrets *preflight.Secrets, calls map[preflight.Calls]int,
+) *facts {
+	f := &facts{request: request.Config}
+	calls[preflight.Calls{Service: "metadata", Action: "GET meta_data.json"}]++
+	f.metadata, f.metadataErr = readMetadata(ctx, cmp.Or(p.MetadataEndpoint, metadataService))
+	if request.Config.Role == preflight.Control && request.Config.Mode != preflight.ModeOff {
+		f.config, f.configErr = parseConfig(request.CloudConfig)
+		secrets.Add(f.config.secrets()...)
+		g := gatherer{facts: f, ctx: ctx, calls: calls}
+		g.gather(request.Config.CloudConfigFile)
+	}
+	f.now = time.Now()
+	return f
+}
+
+// evaluate runs the checks. It also returns the check to wait for: one that fails, if every failure may end by itself.
+func evaluate(f *facts, config preflight.Config) (results []preflight.Result, waitFor string) {
+	if config.Mode == preflight.ModeOff {
+		if errors.Is(f.metadataErr, errTemporary) {
+			return nil, "metadata-service"
+		}
+		return nil, ""
+	}
+	enforced := config // mode warn waits for the same changes
+	enforced.Mode = preflight.ModeEnforce
+	final := false
+	for _, c := range checks() {
+		if !c.AppliesTo(config.Role) {
+			continue
+		}
+		outcome := c.run(f)
+		result, ok := config.Grade(c.Check, outcome)
+		if !ok {
+			continue
+		}
+		results = append(results, result)
+		if graded, _ := enforced.Grade(c.Check, outcome); graded.Status != preflight.Failed {
+			continue
+		}
+		for _, finding := range outcome.Findings {
+			if !finding.Eventual {
+				final = true
+			}
+		}
+		waitFor = c.ID
+	}
+	if final {
+		waitFor = ""
+	}
+	return results, waitFor
+}

@@ -1,0 +1,316 @@
+package openstacksim_test
+
+import (
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/openstack"
+	"kubernetes-release/node"
+	"kubernetes-release/preflight"
+	"kubernetes-release/testbed/openstacksim"
+)
+
+// bed is a server in the simulated project that runs the preflight.
+type bed struct {
+	world  *openstacksim.World
+	id     string
+	config string // of the cloud controller; "" for the lab's
+	tls    bool
+	trust  bool // the CA of the TLS server is in the configuration
+}
+
+// newBed has a server at 127.0.0.1, from where the test asks for metadata.
+func newBed() *bed {
+	world := openstacksim.LabWorld(netip.MustParsePrefix("127.0.0.0/16"))
+	return &bed{world: world, id: world.AddServer("vm-1", netip.MustParseAddr("127.0.0.1"))}
+}
+
+func (b *bed) run(t *testing.T, role preflight.Role) *cloud.Outcome {
+	t.Helper()
+	sim, err := openstacksim.New(b.world, openstacksim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := httptest.NewUnstartedServer(sim.Handler())
+	if b.tls {
+		api.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that clients refuse
+		api.StartTLS()
+	} else {
+		api.Start()
+	}
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metadata := &http.Server{Handler: sim.MetadataHandler(), ReadHeaderTimeout: time.Second}
+	go func() { _ = metadata.Serve(listener) }()
+	t.Cleanup(func() {
+		api.Close()
+		metadata.Close()
+		if err := sim.Close(); err != nil {
+			t.Error(err)
+		}
+		for _, c := range sim.Unknown() {
+			t.Errorf("called what is not simulated: %s %s", c.Method, c.Path)
+		}
+	})
+	job := t.TempDir()
+	file := filepath.Join(job, "config", "cloud.conf")
+	config := b.config
+	if config == "" {
+		config = openstacksim.CloudConfig(api.URL)
+	}
+	config = strings.ReplaceAll(config, "ENDPOINT", api.URL)
+	if b.trust {
+		config += "[Global]\nca-file = \"" + cloud.CAFile + "\"\n"
+		ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw})
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(job, cloud.CAFile), ca, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var cloudConfig []byte
+	if role == preflight.Control {
+		cloudConfig = []byte(config)
+	}
+	provider := &openstack.Provider{MetadataEndpoint: "http://" + listener.Addr().String()}
+	outcome, err := provider.Preflight(t.Context(), cloud.Request{
+		Config: preflight.Config{
+			Provider: "openstack", Cluster: "prod", Role: role, Mode: preflight.ModeEnforce, CloudConfigFile: file,
+			VM: node.VM{InstanceGroup: "control", InstanceID: "1a2b3c4d-0000", Address: "127.0.0.1"},
+		},
+		CloudConfig: cloudConfig,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return outcome
+}
+
+// bad returns the results that did not pass, and the text of one.
+func bad(outcome *cloud.Outcome, id string) (failed []string, text string) {
+	for _, r := range outcome.Results {
+		if r.Status != preflight.Passed && r.Status != preflight.Skipped {
+			failed = append(failed, r.Check)
+		}
+		if r.Check != id {
+			continue
+		}
+		text = string(r.Status) + ": "
+		for _, f := range r.Findings {
+			text += f.Resource + " " + f.Wanted + " " + f.Found + " " + f.Why
+			for _, fix := range f.Fix {
+				text += " " + fix.Text + " " + strings.Join(fix.Commands, " ")
+			}
+		}
+	}
+	return failed, text
+}
+
+func findings(outcome *cloud.Outcome) string {
+	var text strings.Builder
+	for _, r := range outcome.Results {
+		for _, f := range r.Findings {
+			fmt.Fprintf(&text, "\n%s: %+v", r.Check, f)
+		}
+	}
+	return text.String()
+}
+
+func TestPreflightPasses(t *testing.T) {
+	b := newBed()
+	outcome := b.run(t, preflight.Control)
+	for _, r := range outcome.Results {
+		if r.Status != preflight.Passed {
+			t.Errorf("%s: %s %s %+v", r.Check, r.Status, r.Note, r.Findings)
+		}
+	}
+	if id := outcome.Identity; id == nil || id.Name != "control-1a2b3c4d" || id.ProviderID != "openstack:///"+b.id ||
+		id.Address != "127.0.0.1" {
+		t.Errorf("identity %+v", outcome.Identity)
+	}
+	total := 0
+	for _, call := range outcome.Calls {
+		total += call.Count
+	}
+	if total != 14 {
+		t.Errorf("%d calls: %+v", total, outcome.Calls)
+	}
+	worker := newBed().run(t, preflight.Worker)
+	if failed, _ := bad(worker, ""); len(failed) > 0 || len(worker.Calls) != 1 || len(worker.Results) != 2 {
+		t.Errorf("a worker: failed %v, %+v, calls %+v", failed, worker.Results, worker.Calls)
+	}
+}
+
+const userConfig = `[Global]
+auth-url = ENDPOINT/identity/v3
+region = RegionOne
+username = bosh
+password = lab-password
+domain-name = Default
+tenant-id = ` + openstacksim.LabProject + `
+[LoadBalancer]
+subnet-id = ` + openstacksim.LabSubnet + `
+floating-network-id = ` + openstacksim.LabExternalNetwork + `
+`
+
+func TestPreflightFindsMistakes(t *testing.T) {
+	const fail, warn = string(preflight.Failed), string(preflight.Warned)
+	lab := openstacksim.CloudConfig("ENDPOINT")
+	replaced := func(before, after string) func(*bed) {
+		return func(b *bed) { b.config = strings.ReplaceAll(lab, before, after) }
+	}
+	for name, test := range map[string]struct {
+		change func(*bed)
+		check  string // "" if nothing is found
+		want   []string
+	}{
+		"a user":                        {func(b *bed) { b.config = userConfig }, "", nil},
+		"a certificate of the CA in ca": {func(b *bed) { b.tls, b.trust = true, true }, "", nil},
+		"a certificate of an unknown CA": {func(b *bed) { b.tls = true }, "identity-endpoint", []string{
+			fail, "certificate signed by unknown authority", "Acme Co", "set ca of job cloud-provider",
+		}},
+		"a wrong secret": {replaced(openstacksim.LabCredentialSecret, "other-secret"), "credentials", []string{
+			fail, openstacksim.LabCredential, "401", "or its secret is another", "openstack_application_credential_secret",
+		}},
+		"a wrong password": {
+			func(b *bed) { b.config = strings.ReplaceAll(userConfig, "lab-password", "other") }, "credentials",
+			[]string{fail, "user bosh", "401", "correct username, password"},
+		},
+		"an expired application credential": {
+			func(b *bed) { b.world.Credentials[0].Expires = time.Now().Add(-time.Minute) }, "credentials",
+			[]string{fail, "it has expired or was deleted", "openstack application credential create"},
+		},
+		"an application credential that expires in an hour": {
+			func(b *bed) { b.world.Credentials[0].Expires = time.Now().Add(time.Hour) }, "credential-expiry",
+			[]string{fail, "in 1h0m0s", "create a new one"},
+		},
+		"an application credential that expires in a week": {
+			func(b *bed) { b.world.Credentials[0].Expires = time.Now().Add(7 * 24 * time.Hour) }, "credential-expiry",
+			[]string{warn, "valid for 30 days"},
+		},
+		"an application credential that expires next year": {
+			func(b *bed) { b.world.Credentials[0].Expires = time.Now().AddDate(1, 0, 0) }, "", nil,
+		},
+		"no Keystone": {replaced("ENDPOINT", "http://127.0.0.1:1"), "identity-endpoint", []string{
+			fail, "http://127.0.0.1:1", "connection refused", "correct auth-url",
+		}},
+		"no auth-url": {replaced("auth-url", "#auth-url"), "cloud-config", []string{fail, "[Global] has no auth-url"}},
+		"half a credential": {
+			replaced("application-credential-secret", "#secret"), "cloud-config",
+			[]string{fail, "no complete credential", "set application-credential-id"},
+		},
+		"no configuration file":     {replaced("[", "("), "cloud-config", []string{fail}},
+		"a key that does not exist": {replaced("subnet-id", "subnetid"), "cloud-config", []string{warn, "subnetid"}},
+		"another region": {replaced("RegionOne", "RegionTwo"), "service-endpoints", []string{
+			fail, "RegionTwo", "no endpoint of compute, no endpoint of identity",
+		}},
+		"no Octavia": {func(b *bed) { b.world.WithoutOctavia = true }, "service-endpoints", []string{
+			fail, "no endpoint of load-balancer", "set LoadBalancer.enabled to false",
+		}},
+		"no Octavia, and load balancers turned off": {func(b *bed) {
+			b.world.WithoutOctavia = true
+			b.config = strings.ReplaceAll(lab, "[LoadBalancer]", "[LoadBalancer]\nenabled = false")
+		}, "", nil},
+		"a server of another project": {func(b *bed) { b.world.Hidden = b.id }, "server-known", []string{fail, "Nova does not have it there", "the project and the region"}},
+		"a port that is down": {func(b *bed) { b.world.Ports[1].Status = "DOWN" }, "server-address", []string{
+			fail, "127.0.0.1 (DOWN)", "recreate the VM",
+		}},
+		"no such subnet": {replaced(openstacksim.LabSubnet, "missing"), "load-balancer-subnet", []string{
+			fail, "LoadBalancer.subnet-id missing", "set openstack_subnet_id",
+		}},
+		"no such floating network": {replaced(openstacksim.LabExternalNetwork, "missing"), "floating-network", []string{
+			fail, "LoadBalancer.floating-network-id missing", "openstack network list --external",
+		}},
+		"a floating network that is not external": {
+			replaced(openstacksim.LabExternalNetwork, openstacksim.LabNetwork), "floating-network",
+			[]string{fail, "kubernetes is not external"},
+		},
+		"no router": {func(b *bed) { b.world.Ports = b.world.Ports[1:] }, "router", []string{
+			fail, "connected with no router", "openstack router add subnet ROUTER " + openstacksim.LabSubnet,
+		}},
+		"a router without a gateway": {func(b *bed) { b.world.Routers[0].Gateway = nil }, "router", []string{
+			fail, "have no gateway there: kubernetes", "openstack router set --external-gateway",
+		}},
+		"no quota of load balancers": {func(b *bed) { b.world.Quota.LoadBalancers = 0 }, "load-balancer-quota", []string{
+			warn, "0 are used, and 0 are allowed", "ask for a higher quota",
+		}},
+		"no quota of floating IPs": {func(b *bed) { b.world.Quota.FloatingIPs = 0 }, "floating-ip-quota", []string{
+			warn, "quota of floating IPs",
+		}},
+		"unlimited quotas": {func(b *bed) { b.world.Quota = openstacksim.Quota{LoadBalancers: -1, FloatingIPs: -1} }, "", nil},
+		"a slow clock": {func(b *bed) { b.world.ClockOffset = 2 * time.Minute }, "clock", []string{
+			warn, "behind Keystone's", "chronyc tracking",
+		}},
+		"no rule for node ports": {func(b *bed) {
+			g := &b.world.SecurityGroups[0]
+			g.Rules = g.Rules[:2]
+		}, "security-group-node-ports", []string{warn, "--dst-port 30000:32767 " + openstacksim.LabSecurityGroup}},
+		"no rule for node ports, which the cloud controller adds": {func(b *bed) {
+			g := &b.world.SecurityGroups[0]
+			g.Rules = g.Rules[:2]
+			b.config = lab + "manage-security-groups = true\n"
+		}, "", nil},
+		"no rule between nodes": {func(b *bed) {
+			g := &b.world.SecurityGroups[0]
+			g.Rules = g.Rules[1:]
+			tcp, low, high := "tcp", 30000, 32767
+			g.Rules[1].Protocol, g.Rules[1].Minimum, g.Rules[1].Maximum = &tcp, &low, &high
+		}, "security-group-nodes", []string{
+			fail, "no rule allows TCP 6443 (API), TCP 10250 (kubelet), UDP 8472 (pod network)", "--remote-group",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed()
+			test.change(b)
+			outcome := b.run(t, preflight.Control)
+			failed, text := bad(outcome, test.check)
+			if test.check == "" {
+				if len(failed) > 0 {
+					t.Errorf("found %v: %s", failed, findings(outcome))
+				}
+				return
+			}
+			if !slices.Equal(failed, []string{test.check}) {
+				t.Errorf("found %v, want %s: %s", failed, test.check, findings(outcome))
+			}
+			for _, want := range test.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("no %q in: %s", want, text)
+				}
+			}
+			for _, secret := range []string{openstacksim.LabCredentialSecret, "other-secret", "lab-password"} {
+				if strings.Contains(text, secret) {
+					t.Errorf("the secret is in: %s", text)
+				}
+			}
+		})
+	}
+}
+
+// TestPreflightWithoutMetadata: no identity, one finding, and no request to the APIs.
+func TestPreflightWithoutMetadata(t *testing.T) {
+	b := newBed()
+	b.world.Servers = nil
+	outcome := b.run(t, preflight.Control)
+	failed, text := bad(outcome, "metadata-service")
+	if !slices.Equal(failed, []string{"metadata-service"}) || outcome.Identity != nil || len(outcome.Calls) != 1 ||
+		!strings.Contains(text, "404") {
+		t.Errorf("found %v, identity %v, calls %v: %s", failed, outcome.Identity, outcome.Calls, text)
+	}
+}
