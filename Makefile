@@ -17,7 +17,7 @@ PROGRAMS := KUBERNETES_BIN_DIR=$(CURDIR)/$(BUILD)/components/kubernetes/bin ETCD
 
 # What the programs of one make have to do together, with the seconds that each step takes on two cores when nothing is built yet;
 # they show how far the whole is, and keep the times for the next run. src/release/progress reads both.
-RELEASE_STEPS := tools:30 components:1200 release-tool:60 helpers:40 smoke-server:5 blobs:60 release:10
+RELEASE_STEPS := tools:30 components:1200 release-tool:60 helpers:40 cloud-preflight-vsphere:30 smoke-server:5 blobs:60 release:10
 STEPS_release := $(RELEASE_STEPS)
 STEPS_blobs := $(filter-out release:%,$(RELEASE_STEPS))
 STEPS_final-release := $(RELEASE_STEPS)

@@ -30,6 +30,9 @@ type Builder struct {
 // helperCommands are our programs that the jobs run, folders of src/helpers/cmd.
 var helperCommands = []string{"cloud-preflight", "kube-launcher", "kube-tools"}
 
+// vspherePreflight is our program that only VMs of vSphere need: VMware's library is large.
+const vspherePreflight = "cloud-preflight-vsphere"
+
 // smokeServer is our program in the image for the smoke tests.
 const smokeServer = "smoke-server"
 
@@ -71,6 +74,10 @@ func (b Builder) Packages() []Package {
 		{
 			Name: "helpers", Trees: []archive.Tree{{Dir: b.path("helpers", "bin"), Prefix: "bin"}},
 			Programs: []string{b.path("helpers", "bin")},
+		},
+		{
+			Name: vspherePreflight, Trees: []archive.Tree{{Dir: b.path(vspherePreflight, "bin"), Prefix: "bin"}},
+			Programs: []string{b.path(vspherePreflight, "bin")},
 		},
 		{
 			Name:       "images",

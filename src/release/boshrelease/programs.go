@@ -23,9 +23,13 @@ const imageRegistry = "kubernetes.bosh.io"
 // nobody is the user and group of the images' processes; numeric, because kubelet's runAsNonRoot requires a number.
 const nobody = "65532:65532"
 
-// BuildHelpers builds our programs that jobs run, into .build/helpers/bin. The go command skips what is up to date.
+// BuildHelpers builds our programs that jobs run, into .build/helpers/bin and a folder of its own for each package of
+// which not all VMs need the programs. The go command skips what is up to date.
 func (b Builder) BuildHelpers(ctx context.Context) error {
-	return b.buildOwn(ctx, "helpers", helperCommands...)
+	if err := b.buildOwn(ctx, "helpers", helperCommands...); err != nil {
+		return err
+	}
+	return b.buildOwn(ctx, vspherePreflight, vspherePreflight)
 }
 
 func (b Builder) buildOwn(ctx context.Context, folder string, commands ...string) error {

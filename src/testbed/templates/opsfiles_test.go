@@ -24,6 +24,8 @@ import (
 
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/providers"
+	"kubernetes-release/cloud/vsphere"
+	"kubernetes-release/cloud/vsphere/checks"
 	"kubernetes-release/testbed/lab/director"
 	"kubernetes-release/testbed/lab/director/manifest"
 	"kubernetes-release/testbed/lab/director/release"
@@ -118,6 +120,30 @@ var opsCases = withProviders(map[string]opsCase{
 				t, deployment{ops: []string{"single-vm.yml", "use-cloud-controller-image.yml"}, vars: controllerVars},
 			)
 			checkControllerImage(t, single, "gce", 1)
+		},
+	},
+	"vsphere.yml": {
+		deployment{ops: []string{"vsphere.yml"}, vars: vsphereVars},
+		func(t *testing.T, p *director.Plan) {
+			checkProvider(t, p, (&vsphere.Provider{}).About())
+			control := group(t, p, "control")
+			// The program that asks vCenter, and the cloud controller, read the same file, with known keys only.
+			for _, job := range []string{"cloud-provider", "cloud-controller-image"} {
+				server, _, err := checks.ParseConfig(file(t, control, job, "config/cloud.conf"))
+				if err != nil || server.Server != "vc.example" || server.Password != "it's: secret" ||
+					!slices.Equal(server.Datacenters, []string{"DC1", "DC2"}) {
+					t.Errorf("cloud.conf of %s: %+v, %v", job, server, err)
+				}
+			}
+			for _, g := range []*director.InstanceGroup{control, group(t, p, "worker")} {
+				asks := false
+				for _, job := range g.Spec.Jobs {
+					asks = asks || job.Name == "vsphere-preflight"
+				}
+				if asks != (g == control) {
+					t.Errorf("%s has the program that asks vCenter: %t", g.Spec.Name, asks)
+				}
+			}
 		},
 	},
 	"single-vm.yml": {deployment{ops: []string{"single-vm.yml"}}, func(t *testing.T, p *director.Plan) {
@@ -888,6 +914,11 @@ func checkProvider(t *testing.T, p *director.Plan, about cloud.About) {
 	if config["provider"] != about.Name {
 		t.Errorf("controller.json is %v", config)
 	}
+}
+
+var vsphereVars = []string{
+	"vcenter_server=vc.example", "vcenter_user=k8s@vsphere.local", `vcenter_password="it's: secret"`,
+	"vcenter_thumbprint='AA:BB'", "vcenter_datacenters=[DC1, DC2]", "vsphere_controller_image=r.example/ccm:v1",
 }
 
 var controllerVars = []string{

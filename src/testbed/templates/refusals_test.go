@@ -1395,7 +1395,7 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			"a map for a cloud that is configured by text",
 			"cloud-provider",
 			values{"config": values{"Global": values{"Zone": "z"}}},
-			[]string{`config is a map, which type "aws" does not support: write it as text; a map is for openstack`},
+			[]string{`config is a map, which type "aws" does not support: write it as text; a map is for openstack, vsphere`},
 		},
 		{
 			"metrics of the cloud controller",
@@ -1550,6 +1550,21 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			"cloud-controller-image",
 			values{"configure_cloud_routes": "yes"},
 			[]string{`configure_cloud_routes is "yes"`, "true or false"},
+		},
+		{
+			"unknown key of vSphere's configuration", "cloud-provider",
+			values{"type": "vsphere", "config": values{"vcenter": values{"vc": values{"pasword": "secret"}}}},
+			[]string{"config.vcenter.vc has the keys pasword: known are", "password"},
+		},
+		{
+			"unknown section of vSphere's configuration", "cloud-provider",
+			values{"type": "vsphere", "config": values{"vCenter": values{}}},
+			[]string{"config has the keys vCenter: known are", "vcenter"},
+		},
+		{
+			"section of vSphere's configuration that is no map", "cloud-provider",
+			values{"type": "vsphere", "config": values{"labels": "k8s-zone"}},
+			[]string{"config.labels must be a map", "region, zone"},
 		},
 		{"no provider", "cloud-provider", values{"type": ""}, []string{`type is ""`, "leave this job out"}},
 		{

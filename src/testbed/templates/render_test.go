@@ -282,7 +282,8 @@ var required = map[string]values{
 		"join": values{"hostname": "join.prod.kubernetes.internal", "secret": "join-secret-0123456789"},
 		"tls":  values{"client": certificate("client"), "server": certificate("server")},
 	},
-	"kms-plugin": {},
+	"kms-plugin":        {},
+	"vsphere-preflight": {},
 	"kubelet-signer": {"tls": values{
 		"client":     certificate("client"),
 		"kubelet_ca": values{"certificate": "kubelet ca", "private_key": "kubelet ca key"},

@@ -47,6 +47,7 @@ var secrets = map[string]struct {
 	},
 	"cloud-controller-image": {onlyRoot, []string{"config/cloud.conf", "config/controller.json"}},
 	"cloud-preflight":        {onlyRoot, nil},
+	"vsphere-preflight":      {onlyRoot, nil},
 	"cloud-provider":         {onlyRoot, []string{"config/cloud.conf", "config/environment"}},
 	"containerd":             {onlyRoot, []string{"config/flags.json", "config/write-registry-hosts"}},
 	"ebs-csi-controller":     {groupVcap, []string{"config/client.key", "config/flags.json"}},

@@ -114,8 +114,8 @@ func TestCouldNotRun(t *testing.T) {
 }
 
 func TestOtherProviders(t *testing.T) {
-	for name, want := range map[string]string{"": "there is nothing to check", "vsphere": "Kubernetes removed the " +
-		"built-in provider in 1.30", "azure": "provide cloud-provider-azure"} {
+	for name, want := range map[string]string{"": "there is nothing to check", "gce": "Kubernetes removed the " +
+		"built-in provider in 1.31", "azure": "provide cloud-provider-azure"} {
 		code, _, stderr := invoke(t, strings.Replace(good, `"aws"`, `"`+name+`"`, 1))
 		if code != 0 || !strings.Contains(stderr, want) {
 			t.Errorf("%q: exit code %d, want %q in\n%s", name, code, want, stderr)
@@ -126,7 +126,7 @@ func TestOtherProviders(t *testing.T) {
 // TestNodeNamesOfOtherProviders: where the release does not know the cloud's names, nodes have BOSH's.
 func TestNodeNamesOfOtherProviders(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "node.json")
-	config := strings.Replace(good, `"aws"`, `"vsphere"`, 1)
+	config := strings.Replace(good, `"aws"`, `"gce"`, 1)
 	code, _, stderr := invoke(
 		t, strings.Replace(config, "{", `{"vm": {"instance_group": "worker", "instance_id":
 			"1a2b3c4d-0000-4000-8000-000000000000", "address": "10.0.0.7"}, `, 1), "--node-identity", path,

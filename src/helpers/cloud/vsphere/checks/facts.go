@@ -1,0 +1,75 @@
+package checks
+
+import (
+	"crypto/x509"
+	"net/netip"
+	"time"
+
+	"kubernetes-release/cloud/vsphere/dmi"
+	"kubernetes-release/preflight"
+)
+
+// Facts are what is known of a machine, its vCenter and the user there. An error says why the facts beside it are
+// missing; they are asked for in the order of the fields, and what cannot be asked because of an earlier error has
+// ErrNotAsked.
+type Facts struct {
+	Request preflight.Config
+	Now     time.Time
+
+	Machine    dmi.Machine
+	MachineErr error
+
+	VCenter   VCenter
+	Labels    Labels
+	ConfigErr error
+
+	// Certificate is what the server presents; nil if there was no TLS connection.
+	Certificate *x509.Certificate
+	ConnectErr  error
+
+	User     string
+	LoginErr error
+
+	// Time is the clock of vCenter when Now was ours.
+	Time    time.Time
+	TimeErr error
+
+	VM    *VM
+	VMErr error
+
+	// Privileges are those of the user, by the name of the object.
+	Privileges    map[string]map[string]bool
+	PrivilegesErr error
+
+	// Tags are the names of the nearest tags by category, which the controller finds from the host up.
+	Tags    map[string]string
+	TagsErr error
+}
+
+// VM is this machine in vCenter's inventory.
+type VM struct {
+	// Path is its place in the inventory, such as /DC/vm/FOLDER/NAME.
+	Path, Name string
+	Datacenter string
+	// Version is its hardware version, such as vmx-19.
+	Version    string
+	DiskUUID   bool
+	HostName   string
+	Addresses  []netip.Addr
+	Host       Host
+	Datastores []Datastore
+}
+
+// Host is the ESXi host that runs the VM.
+type Host struct{ Name, State string }
+
+// Datastore has files of the VM.
+type Datastore struct {
+	Name string
+	// Accessible says whether the VM's host reaches it; Reason why not.
+	Accessible bool
+	Reason     string
+}
+
+// IsControl reports whether the machine runs the cloud controller manager.
+func (f *Facts) IsControl() bool { return f.Request.Role == preflight.Control }
