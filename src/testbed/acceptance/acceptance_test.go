@@ -86,10 +86,7 @@ func TestUnchangedDeployRestartsNoProcess(t *testing.T) {
 		t.Fatalf("too few pidfiles:\n%s", before)
 	}
 	start := time.Now()
-	out, err := l.up()
-	if err != nil {
-		t.Fatalf("second up: %v\n%s", err, tail.Lines(out, 40))
-	}
+	l.mustUp(t)
 	t.Logf("second up took %s", time.Since(start).Round(100*time.Millisecond))
 	if after := pids(); after != before {
 		t.Errorf("processes were restarted; before:\n%s\nafter:\n%s", before, after)

@@ -386,9 +386,7 @@ func TestBadInputStopsTheDeployInPreStart(t *testing.T) {
 			}
 		})
 	}
-	if out, err := l.up(); err != nil {
-		t.Fatalf("up without the mistakes: %v\n%s", err, tail.Lines(out, 40))
-	}
+	l.mustUp(t)
 	t.Run("no control VMs", func(t *testing.T) { l.checkLastMemberStays(t) })
 }
 

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"kubernetes-release/internal/tail"
 	"kubernetes-release/release/ociimage"
 )
 
@@ -30,9 +29,7 @@ func TestSoakCloudControllerImage(t *testing.T) {
 	mustUp := func(l *lab, what string) {
 		t.Helper()
 		t.Logf("%s: up %s", time.Now().UTC().Format(time.TimeOnly), what)
-		if out, err := l.up(); err != nil {
-			t.Fatalf("up %s: %v\n%s", what, err, tail.Lines(out, 60))
-		}
+		l.mustUp(t)
 	}
 	mustUp(l, "with the job")
 	host := l.createService(t, "before")

@@ -9,7 +9,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"kubernetes-release/internal/tail"
 	"kubernetes-release/testbed/lab/director/release/releasetest"
 )
 
@@ -32,9 +31,7 @@ func TestSoakCustomCNI(t *testing.T) {
 		"worker_instances=1",
 	}
 	l = l.with(t, badInput{ops: inGroup("instances", "1")})
-	if out, err := l.up(); err != nil {
-		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
-	}
+	l.mustUp(t)
 	instances := []string{"control/0", "worker/0"}
 	nodes := l.nodes(t, len(instances))
 

@@ -117,9 +117,7 @@ func (l *lab) checkPullWithoutPermission(t *testing.T, image string) {
 	)
 	defer l.cloud(t, http.MethodPut, "roles/kubernetes-worker/policies/kubernetes", generated)
 	l.pullEvents(t, "denied", image, "403 Forbidden")
-	if out, err := l.run(4*time.Minute, "errand", "cloud-preflight"); err != nil {
-		t.Fatalf("errand: %v\n%s", err, out)
-	}
+	l.mustRun(t, 4*time.Minute, "errand", "cloud-preflight")
 	report, err := json.Marshal(l.errandReport(t, "worker/0").Results)
 	if err != nil {
 		t.Fatal(err)

@@ -86,9 +86,7 @@ func TestSoakEtcdRestore(t *testing.T) {
 
 func (l *lab) takeSnapshot(t *testing.T) {
 	t.Helper()
-	if out, err := l.run(5*time.Minute, "errand", "etcd-snapshot"); err != nil {
-		t.Fatalf("errand: %v\n%s", err, out)
-	}
+	l.mustRun(t, 5*time.Minute, "errand", "etcd-snapshot")
 }
 
 // loseWithDisks lets control VMs lose their power and their persistent disks.
@@ -97,9 +95,7 @@ func (l *lab) loseWithDisks(t *testing.T, control ...int) {
 	for _, i := range control {
 		instance := fmt.Sprintf("control/%d", i)
 		id := l.ssh(t, instance, "cat", "/var/vcap/instance/id")
-		if out, err := l.run(time.Minute, "kill", instance); err != nil {
-			t.Fatalf("kill: %v\n%s", err, out)
-		}
+		l.mustRun(t, time.Minute, "kill", instance)
 		disk := filepath.Join(l.state, "disks", id)
 		if _, err := os.Stat(filepath.Join(disk, "etcd/member")); err != nil {
 			t.Fatalf("this is not the disk of %s: %v", instance, err)

@@ -52,18 +52,13 @@ func TestFullDiskIsReported(t *testing.T) {
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := l.up(); err != nil {
-		t.Fatalf("up with free space: %v\n%s", err, tail.Lines(out, 60))
-	}
+	l.mustUp(t)
 	if got := l.mustKubectl(t, "", "get", "nodes", "--no-headers"); !strings.Contains(got, " Ready ") {
 		t.Errorf("node is not Ready: %s", got)
 	}
 	number := l.networkNumber()
 	leaveFree(t, ballast, 0) // a full disk must not prevent down
-	out, err := l.run(2*time.Minute, "down")
-	if err != nil {
-		t.Fatalf("down: %v\n%s", err, out)
-	}
+	l.mustRun(t, 2*time.Minute, "down")
 	unmount()
 	before.mustEqual(t, l, number)
 }

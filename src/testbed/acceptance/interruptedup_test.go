@@ -55,9 +55,7 @@ func TestInterruptedUpCompletes(t *testing.T) {
 		t.Run(fmt.Sprintf("%s, %s", i.name, i.signal), func(t *testing.T) { l.interrupt(t, i) })
 	}
 	started := time.Now()
-	if out, err := l.up(); err != nil {
-		t.Fatalf("up after the interruptions: %v\n%s", err, tail.Lines(out, 60))
-	}
+	l.mustUp(t)
 	t.Logf("up after %d interruptions took %s", len(interruptions), time.Since(started).Round(100*time.Millisecond))
 	if got := l.mustKubectl(t, "", "get", "nodes", "--no-headers"); !strings.Contains(got, " Ready ") ||
 		strings.Count(got, "\n") != 0 {
@@ -69,10 +67,7 @@ func TestInterruptedUpCompletes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	out, err := l.run(2*time.Minute, "down")
-	if err != nil {
-		t.Fatalf("down after everything was killed: %v\n%s", err, out)
-	}
+	l.mustRun(t, 2*time.Minute, "down")
 	before.mustEqual(t, l, number)
 }
 

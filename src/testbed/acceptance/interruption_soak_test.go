@@ -50,9 +50,7 @@ func TestSoakInterruptions(t *testing.T) {
 			u.announce(t, instance, store.Notices{Spot: &store.SpotNotice{Action: "terminate", Time: end}})
 			u.awaitDrained(t, node, time.Until(end))
 			t.Logf("drained %s before the end", time.Until(end).Round(time.Second))
-			if out, err := l.run(time.Minute, "kill", instance); err != nil {
-				t.Fatalf("kill %s: %v\n%s", instance, err, out)
-			}
+			l.mustRun(t, time.Minute, "kill", instance)
 			u.waitUntilServing(t, node)
 		})
 		u.checkEvent(t, node, "TerminationAnnounced", "Spot instance")

@@ -133,6 +133,11 @@ func (l *lab) upArgs() []string {
 
 func (l *lab) up() (string, error) { return l.run(deployTimeout, l.upArgs()...) }
 
+func (l *lab) mustUp(t *testing.T) string {
+	t.Helper()
+	return l.mustRun(t, deployTimeout, l.upArgs()...)
+}
+
 // command returns the command that runs bin/lab with args on this lab.
 func (l *lab) command(ctx context.Context, args ...string) *exec.Cmd {
 	args = append([]string{args[0], "--state", l.state}, args[1:]...)
@@ -146,6 +151,16 @@ func (l *lab) run(timeout time.Duration, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	return output(ctx, l.command(ctx, args...))
+}
+
+// mustRun is run, and fails the test if bin/lab fails.
+func (l *lab) mustRun(t *testing.T, timeout time.Duration, args ...string) string {
+	t.Helper()
+	out, err := l.run(timeout, args...)
+	if err != nil {
+		t.Fatalf("lab %q: %v\n%s", args, err, tail.Lines(out, 60))
+	}
+	return out
 }
 
 // kubectl runs kubectl as cluster administrator.
@@ -174,10 +189,7 @@ func (l *lab) mustKubectl(t *testing.T, stdin string, args ...string) string {
 // ssh runs a command as root on an instance.
 func (l *lab) ssh(t *testing.T, instance string, argv ...string) string {
 	t.Helper()
-	out, err := l.run(time.Minute, append([]string{"ssh", instance}, argv...)...)
-	if err != nil {
-		t.Fatalf("lab ssh %s %q: %v\n%s", instance, argv, err, out)
-	}
+	out := l.mustRun(t, time.Minute, append([]string{"ssh", instance}, argv...)...)
 	return strings.TrimSpace(out)
 }
 

@@ -24,8 +24,6 @@ import (
 	"time"
 
 	"gopkg.in/yaml.v3"
-
-	"kubernetes-release/internal/tail"
 )
 
 const (
@@ -46,9 +44,7 @@ func TestSoakMonitoring(t *testing.T) {
 		"{ca.pem: ((tls_monitoring.ca)), client.pem: ((tls_monitoring.certificate)), "+
 			"client.key: ((tls_monitoring.private_key))}",
 	) + inGroup("jobs/name=etcd/properties/snapshots?/interval", "1h")})
-	if out, err := l.up(); err != nil {
-		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
-	}
+	l.mustUp(t)
 	jobs := l.startPrometheus(t, blocks)
 
 	t.Run("targets", func(t *testing.T) { l.checkTargets(t, jobs) })

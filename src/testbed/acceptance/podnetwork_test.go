@@ -23,10 +23,7 @@ func (l *lab) checkPodsOfEveryNode(t *testing.T, nodes []string) {
 // checkLinksOfPods expects no bridge on an instance with pods: on one, a pod could answer ARP for the others.
 func (l *lab) checkLinksOfPods(t *testing.T, instance string) {
 	l.runPodsOnEveryNode(t)
-	out, err := l.run(20*time.Second, "ssh", instance, "ip", "-o", "link", "show", "type", "bridge")
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	out := l.mustRun(t, 20*time.Second, "ssh", instance, "ip", "-o", "link", "show", "type", "bridge")
 	if bridges := strings.TrimSpace(out); bridges != "" {
 		t.Errorf("%s has bridges: %s", instance, bridges)
 	}

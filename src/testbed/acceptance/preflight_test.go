@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"kubernetes-release/internal/tail"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/iam"
 )
@@ -122,16 +121,12 @@ func TestGeneratedPoliciesAllowEverythingNeeded(t *testing.T) {
 	l := own(t)
 	l.ops = workerOps
 	l.vars = []string{"worker_instances=1"}
-	if out, err := l.up(); err != nil {
-		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
-	}
+	l.mustUp(t)
 	l.enforce(t)
 	l.cloud(t, http.MethodDelete, "calls", nil)
 
 	for _, command := range [][]string{{"recreate", "worker/0"}, {"restart", "control/0"}} {
-		if out, err := l.run(deployTimeout, command...); err != nil {
-			t.Fatalf("%v: %v\n%s", command, err, tail.Lines(out, 60))
-		}
+		l.mustRun(t, deployTimeout, command...)
 	}
 	waitFor(t, 3*time.Minute, "both nodes ready and initialized", func() error {
 		out, err := l.kubectl(

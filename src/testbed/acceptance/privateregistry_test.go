@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/random"
 
-	"kubernetes-release/internal/tail"
 	"kubernetes-release/testbed/registry"
 )
 
@@ -68,9 +67,7 @@ func (p *privateRegistry) deploy(t *testing.T, l *lab) {
 			"private_registry=" + p.host, "registry_username=" + registryUser, "registry_password=" + registryPassword,
 		},
 	)
-	if out, err := l.up(); err != nil {
-		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
-	}
+	l.mustUp(t)
 }
 
 // checkPrivateRegistry pulls an image in a pod without an image pull secret. The image holds nothing that could run.

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"kubernetes-release/internal/tail"
 	"kubernetes-release/node"
 )
 
@@ -26,9 +25,7 @@ func (l *lab) checkRecreatedVMs(t *testing.T) {
 	}
 	before := l.machines(t, instances)
 	for _, instance := range []string{"worker/0", "control/0"} {
-		if out, err := l.run(deployTimeout, "recreate", instance); err != nil {
-			t.Fatalf("recreate %s: %v\n%s", instance, err, tail.Lines(out, 60))
-		}
+		l.mustRun(t, deployTimeout, "recreate", instance)
 		if waited(instance, before[instance]) {
 			t.Errorf("%s left its Node behind when it was recreated", instance)
 		}
@@ -38,13 +35,9 @@ func (l *lab) checkRecreatedVMs(t *testing.T) {
 
 	lost := []string{"worker/1", "control/0"}
 	for _, instance := range lost {
-		if out, err := l.run(time.Minute, "kill", instance); err != nil {
-			t.Fatalf("kill %s: %v\n%s", instance, err, out)
-		}
+		l.mustRun(t, time.Minute, "kill", instance)
 	}
-	if out, err := l.up(); err != nil {
-		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
-	}
+	l.mustUp(t)
 	l.checkReplaced(t, recreated, l.machines(t, instances), lost...)
 	if !waited("control/0", recreated["control/0"]) {
 		t.Error("control/0 did not wait until the lost VM's Node was deleted, so this test proves nothing")
@@ -117,9 +110,7 @@ func (l *lab) checkDeletedNode(t *testing.T, nodes []string) {
 	// then others.
 	for range 2 {
 		l.mustKubectl(t, "", "delete", "node", name)
-		if out, err := l.run(deployTimeout, "restart", instance); err != nil {
-			t.Fatalf("restart: %v\n%s", err, tail.Lines(out, 60))
-		}
+		l.mustRun(t, deployTimeout, "restart", instance)
 		l.machines(t, []string{instance})
 		if subnet() != before {
 			break
@@ -151,9 +142,7 @@ func (l *lab) checkRestartAndReboot(t *testing.T, instances []string) {
 	l.mustKubectl(t, fmt.Sprintf(daemonManifest, namespace, l.smokeImage(t)), "apply", "-f", "-")
 	l.mustKubectl(t, "", "-n", namespace, "rollout", "status", "daemonset/web", "--timeout=90s")
 	machines, pods := l.machines(t, instances), l.containersOf(t, namespace)
-	if out, err := l.run(deployTimeout, "restart", "worker/0"); err != nil {
-		t.Fatalf("restart: %v\n%s", err, tail.Lines(out, 60))
-	}
+	l.mustRun(t, deployTimeout, "restart", "worker/0")
 	if log := l.ssh(
 		t, "worker/0", "cat", "/var/vcap/sys/log/kubelet/drain.stderr.log",
 	); !strings.Contains(log, "node is drained") {
@@ -165,9 +154,7 @@ func (l *lab) checkRestartAndReboot(t *testing.T, instances []string) {
 	}
 
 	started := time.Now()
-	if out, err := l.run(2*time.Minute, "reboot"); err != nil {
-		t.Fatalf("reboot: %v\n%s", err, out)
-	}
+	l.mustRun(t, 2*time.Minute, "reboot")
 	waitFor(t, 3*time.Minute, "every pod runs again", func() error {
 		out, err := l.kubectl(
 			t,

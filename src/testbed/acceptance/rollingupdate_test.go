@@ -51,10 +51,7 @@ func checkUnnoticed(t *testing.T, report apiprobe.Report) {
 // checkDefragmentation runs the errand that makes space in etcd, on one of three instances.
 func (l *lab) checkDefragmentation(t *testing.T) {
 	t.Helper()
-	out, err := l.run(5*time.Minute, "errand", "etcd-defragment")
-	if err != nil {
-		t.Fatalf("errand: %v\n%s", err, tail.Lines(out, 60))
-	}
+	out := l.mustRun(t, 5*time.Minute, "errand", "etcd-defragment")
 	for text, want := range map[string]int{
 		"etcd is defragmented": 3, "leadership is moved": 1, "Skipped on this instance": 2,
 	} {
@@ -74,9 +71,7 @@ func TestThreeControlVMs(t *testing.T) {
 	l.base, l.ops, l.vars = onAWS, append(slices.Clone(ops), metricsOps), append(
 		[]string{"worker_instances=1"}, accessVars...,
 	)
-	if out, err := l.up(); err != nil {
-		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
-	}
+	l.mustUp(t)
 	nodes := l.nodes(t, 4)
 	l.checkMembers(t, 3)
 	t.Run("metrics of nodes", func(t *testing.T) {
@@ -100,10 +95,7 @@ func TestThreeControlVMs(t *testing.T) {
 	t.Run("rolling update", func(t *testing.T) {
 		report := l.probe(t, func() {
 			l.ops = append(slices.Clone(ops), "src/testbed/acceptance/testdata/log-level.yml", oidc)
-			out, err := l.up()
-			if err != nil {
-				t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
-			}
+			out := l.mustUp(t)
 			if n := strings.Count(out, "changed: job kube-apiserver"); n != 3 {
 				t.Errorf("%d VMs were updated, want 3:\n%s", n, tail.Lines(out, 60))
 			}
@@ -116,9 +108,7 @@ func TestThreeControlVMs(t *testing.T) {
 	t.Run("defragmentation", func(t *testing.T) { l.checkDefragmentation(t) })
 	t.Run("lost VM", func(t *testing.T) {
 		members := l.checkMembers(t, 3)
-		if out, err := l.run(time.Minute, "kill", "control/1"); err != nil {
-			t.Fatalf("kill: %v\n%s", err, out)
-		}
+		l.mustRun(t, time.Minute, "kill", "control/1")
 		// A write in the first seconds fails if the VM has had etcd's leader.
 		const object = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "created-meanwhile", ` +
 			`"namespace": "default"}}`
@@ -126,9 +116,7 @@ func TestThreeControlVMs(t *testing.T) {
 			out, err := l.kubectl(t, object, "apply", "-f", "-")
 			return wrap(err, out)
 		})
-		if out, err := l.up(); err != nil {
-			t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
-		}
+		l.mustUp(t)
 		if after := l.checkMembers(t, 3); after != members {
 			t.Errorf("members of etcd before:\n%s\nand after:\n%s", members, after)
 		}

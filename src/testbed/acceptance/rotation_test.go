@@ -36,9 +36,7 @@ func TestSoakRotationOnOneVM(t *testing.T) {
 
 func (l *lab) deploy(t *testing.T) {
 	t.Helper()
-	if out, err := l.up(); err != nil {
-		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
-	}
+	l.mustUp(t)
 }
 
 // deployUnnoticed deploys while a client uses the API from a worker.
@@ -166,9 +164,7 @@ func (l *lab) restartCoreDNS(t *testing.T) {
 // rotate does one step with the variables.
 func (l *lab) rotate(t *testing.T, step string) {
 	t.Helper()
-	if out, err := l.run(time.Minute, "rotate-ca", step); err != nil {
-		t.Fatalf("rotate-ca %s: %v\n%s", step, err, out)
-	}
+	l.mustRun(t, time.Minute, "rotate-ca", step)
 }
 
 func (l *lab) changeVariables(t *testing.T, change func(map[string]any)) {

@@ -18,7 +18,6 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/random"
 
-	"kubernetes-release/internal/tail"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/store"
 	"kubernetes-release/testbed/registry"
@@ -112,9 +111,7 @@ func TestSoakTopologies(t *testing.T) {
 			if topology.control != "" {
 				l = l.with(t, badInput{ops: inGroup("instances", topology.control)})
 			}
-			if out, err := l.up(); err != nil {
-				t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
-			}
+			l.mustUp(t)
 			nodes := l.nodes(t, len(topology.nodes))
 			t.Run("smoke tests", func(t *testing.T) {
 				l.checkSmokeTests(
@@ -172,16 +169,12 @@ func (l *lab) checkSeparateEtcd(t *testing.T, members int) {
 		t.Errorf("the control VM has %s", found)
 	}
 	l.mustKubectl(t, "", "-n", "default", "create", "configmap", "kept")
-	if out, err := l.run(deployTimeout, "recreate", "control/0"); err != nil {
-		t.Fatalf("recreate: %v\n%s", err, tail.Lines(out, 60))
-	}
+	l.mustRun(t, deployTimeout, "recreate", "control/0")
 	l.mustKubectl(t, "", "-n", "default", "get", "configmap", "kept") // so control VMs have no state
 	if members < 3 {
 		return
 	}
-	if out, err := l.run(time.Minute, "kill", "etcd/1"); err != nil {
-		t.Fatalf("kill: %v\n%s", err, out)
-	}
+	l.mustRun(t, time.Minute, "kill", "etcd/1")
 	l.mustKubectl(t, "", "-n", "default", "create", "configmap", "with-two-members")
 	l.deploy(t)
 	l.checkMembersOf(t, "etcd", members)
@@ -348,9 +341,7 @@ func (l *lab) checkCloudRoutes(t *testing.T) {
 		}
 	}
 	l.checkRoutes(t, len(instances))
-	if out, err := l.run(deployTimeout, "recreate", "worker/1"); err != nil {
-		t.Fatalf("recreate: %v\n%s", err, tail.Lines(out, 60))
-	}
+	l.mustRun(t, deployTimeout, "recreate", "worker/1")
 	l.machines(t, workers)
 	l.checkRoutes(t, len(instances))
 	t.Run("pods after a VM was recreated", func(t *testing.T) { l.checkPods(t, len(workers), instances) })

@@ -40,9 +40,7 @@ func TestSoakVolumes(t *testing.T) {
 	l.ops, l.vars = append(slices.Clone(workerOps), "src/testbed/acceptance/testdata/volumes/one-zone.yml"), []string{
 		"worker_instances=2",
 	}
-	if out, err := l.up(); err != nil {
-		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
-	}
+	l.mustUp(t)
 	f := &faults{volumes: &volumes{lab: l, image: l.smokeImage(t)}}
 	f.apply(t, "classes.yml", nil)
 	for _, c := range killedInTheMiddle {
@@ -618,9 +616,7 @@ func (f *faults) reboot(t *testing.T) {
 	f.store(t, "database-0", text)
 	instance := f.instanceOf(t, "database-0")
 	rebooted := time.Now()
-	if out, err := f.lab.run(2*time.Minute, "reboot", instance); err != nil {
-		t.Fatalf("reboot: %v\n%s", err, out)
-	}
+	f.lab.mustRun(t, 2*time.Minute, "reboot", instance)
 	f.has(t, "database-0", text) // exec fails until the container is back
 	recovered(t, rebooted)
 	f.runs(t, "database-0")
@@ -731,9 +727,7 @@ func (f *faults) recreate(t *testing.T) {
 	instance, node, text := f.started(t)
 	f.cloud(t, http.MethodDelete, "calls", nil)
 	started := time.Now()
-	if out, err := f.lab.run(deployTimeout, "recreate", instance); err != nil {
-		t.Fatalf("recreate: %v\n%s", err, tail.Lines(out, 60))
-	}
+	f.lab.mustRun(t, deployTimeout, "recreate", instance)
 	t.Logf("recreated after %s", time.Since(started).Round(100*time.Millisecond))
 	f.movedFrom(t, node, text)
 	f.checkReleasedFirst(t)
@@ -806,9 +800,7 @@ func (f *faults) loseTerminated(t *testing.T) {
 // lose takes a VM away, and returns when.
 func (f *faults) lose(t *testing.T, instance string) time.Time {
 	t.Helper()
-	if out, err := f.lab.run(time.Minute, "kill", instance); err != nil {
-		t.Fatalf("kill: %v\n%s", err, out)
-	}
+	f.lab.mustRun(t, time.Minute, "kill", instance)
 	return time.Now()
 }
 

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"kubernetes-release/internal/tail"
 )
 
 // workerOps are the ops-files that add workers to a lab.
@@ -17,9 +15,7 @@ func TestControlAndTwoWorkers(t *testing.T) {
 	l := own(t)
 	l.ops, l.vars = append(slices.Clone(workerOps), metricsOps), []string{"worker_instances=2"}
 	l = l.with(t, badInput{ops: inGroup("jobs/name=kubernetes-addons/properties/coredns/replicas", "2")})
-	if out, err := l.up(); err != nil {
-		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
-	}
+	l.mustUp(t)
 	nodes := l.nodes(t, 3)
 	l.startScaled(t)
 
@@ -77,10 +73,7 @@ func TestControlAndTwoWorkers(t *testing.T) {
 // checkSmokeTests expects the errand smoke-tests to succeed, and to say some words.
 func (l *lab) checkSmokeTests(t *testing.T, wants ...string) {
 	t.Helper()
-	out, err := l.run(5*time.Minute, "errand", "smoke-tests")
-	if err != nil {
-		t.Fatalf("errand: %v\n%s", err, out)
-	}
+	out := l.mustRun(t, 5*time.Minute, "errand", "smoke-tests")
 	for _, want := range wants {
 		if !strings.Contains(out, want) {
 			t.Errorf("the errand does not say %q:\n%s", want, out)
