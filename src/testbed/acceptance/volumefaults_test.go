@@ -616,7 +616,7 @@ func (f *faults) reboot(t *testing.T) {
 	f.store(t, "database-0", text)
 	instance := f.instanceOf(t, "database-0")
 	rebooted := time.Now()
-	f.lab.mustRun(t, 2*time.Minute, "reboot", instance)
+	f.mustRun(t, 2*time.Minute, "reboot", instance)
 	f.has(t, "database-0", text) // exec fails until the container is back
 	recovered(t, rebooted)
 	f.runs(t, "database-0")
@@ -643,8 +643,8 @@ func (f *faults) movedFrom(t *testing.T, node, text string) {
 	f.has(t, "database-0", text)
 }
 
-// leftNode returns an error until the pod, or its successor, is on another node. A pod of a lost node is reported as running
-// there for a while.
+// leftNode returns an error until the pod, or its successor, is on another node. A pod of a lost node is reported as
+// running there for a while.
 func (f *faults) leftNode(t *testing.T, node string) error {
 	t.Helper()
 	now, err := f.kubectl(t, "", "-n", "volumes", "get", "pod", "database-0", "-o", "jsonpath={.spec.nodeName}")
@@ -727,7 +727,7 @@ func (f *faults) recreate(t *testing.T) {
 	instance, node, text := f.started(t)
 	f.cloud(t, http.MethodDelete, "calls", nil)
 	started := time.Now()
-	f.lab.mustRun(t, deployTimeout, "recreate", instance)
+	f.mustRun(t, deployTimeout, "recreate", instance)
 	t.Logf("recreated after %s", time.Since(started).Round(100*time.Millisecond))
 	f.movedFrom(t, node, text)
 	f.checkReleasedFirst(t)
@@ -800,7 +800,7 @@ func (f *faults) loseTerminated(t *testing.T) {
 // lose takes a VM away, and returns when.
 func (f *faults) lose(t *testing.T, instance string) time.Time {
 	t.Helper()
-	f.lab.mustRun(t, time.Minute, "kill", instance)
+	f.mustRun(t, time.Minute, "kill", instance)
 	return time.Now()
 }
 
