@@ -6,8 +6,8 @@ import (
 	"net/http"
 )
 
-// MetadataHandler serves /openstack/latest/meta_data.json to servers, which it knows by their addresses, as the metadata
-// service of OpenStack does. Others get 404.
+// MetadataHandler serves /openstack/latest/meta_data.json to servers, which it knows by their addresses, as the
+// metadata service of OpenStack does. Others get 404.
 func (s *Simulator) MetadataHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /openstack/latest/meta_data.json", func(w http.ResponseWriter, r *http.Request) {

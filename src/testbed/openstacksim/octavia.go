@@ -53,8 +53,8 @@ func octaviaVersions(*Simulator, *http.Request) (answer, error) {
 	})
 }
 
-// settle ends the states PENDING_… whose time has come, and reports whether load balancers are gone. One takes its port
-// with it.
+// settle ends the states PENDING_… whose time has come, and reports whether load balancers are gone. One takes its
+// port with it.
 func (s *Simulator) settle() (gone bool) {
 	w, before := s.world, len(s.world.LoadBalancers)
 	for i := range w.LoadBalancers {

@@ -227,7 +227,9 @@ func TestPreflightFindsMistakes(t *testing.T) {
 			b.world.WithoutOctavia = true
 			b.config = strings.ReplaceAll(lab, "[LoadBalancer]", "[LoadBalancer]\nenabled = false")
 		}, "", nil},
-		"a server of another project": {func(b *bed) { b.world.Hidden = b.id }, "server-known", []string{fail, "Nova does not have it there", "the project and the region"}},
+		"a server of another project": {func(b *bed) { b.world.Hidden = b.id }, "server-known", []string{
+			fail, "Nova does not have it there", "the project and the region",
+		}},
 		"a port that is down": {func(b *bed) { b.world.Ports[1].Status = "DOWN" }, "server-address", []string{
 			fail, "127.0.0.1 (DOWN)", "recreate the VM",
 		}},
@@ -253,7 +255,9 @@ func TestPreflightFindsMistakes(t *testing.T) {
 		"no quota of floating IPs": {func(b *bed) { b.world.Quota.FloatingIPs = 0 }, "floating-ip-quota", []string{
 			warn, "quota of floating IPs",
 		}},
-		"unlimited quotas": {func(b *bed) { b.world.Quota = openstacksim.Quota{LoadBalancers: -1, FloatingIPs: -1} }, "", nil},
+		"unlimited quotas": {
+			func(b *bed) { b.world.Quota = openstacksim.Quota{LoadBalancers: -1, FloatingIPs: -1} }, "", nil,
+		},
 		"a slow clock": {func(b *bed) { b.world.ClockOffset = 2 * time.Minute }, "clock", []string{
 			warn, "behind Keystone's", "chronyc tracking",
 		}},

@@ -34,15 +34,16 @@ func checkConfig(f *facts) preflight.Outcome {
 	if f.configErr != nil {
 		return found(preflight.Finding{
 			Resource: "config of job cloud-provider", Wanted: "a configuration that can be used",
-			Found: strings.ReplaceAll(f.configErr.Error(), "\n", "; "), Why: "the cloud controller does not start with it.",
-			Fix: hand("correct config of job cloud-provider, and deploy"),
+			Found: strings.ReplaceAll(f.configErr.Error(), "\n", "; "),
+			Why:   "the cloud controller does not start with it.",
+			Fix:   hand("correct config of job cloud-provider, and deploy"),
 		})
 	}
 	if f.config.ignored != "" {
 		return found(preflight.Finding{
 			Resource: "config of job cloud-provider", Wanted: "keys that this release knows", Found: f.config.ignored,
 			Why:      "the cloud controller silently ignores keys that it does not have.",
-			Fix:      hand("correct or remove them; docs/properties.md and the documentation of the controller list the keys"),
+			Fix:      hand("correct or remove them; the documentation of the controller lists its keys"),
 			Advisory: true,
 		})
 	}
@@ -79,7 +80,9 @@ func checkEndpoint(f *facts) preflight.Outcome {
 		}
 		finding.Wanted = "a certificate that the VM trusts"
 		finding.Found = fmt.Sprintf("%v; the chain ends at the issuer %s", certificate.Err, issuer)
-		finding.Fix = hand("set ca of job cloud-provider to the certificate of the CA that issued it, in PEM, and deploy")
+		finding.Fix = hand(
+			"set ca of job cloud-provider to the certificate of the CA that issued it, in PEM, and deploy",
+		)
 	}
 	return found(finding)
 }
@@ -108,7 +111,8 @@ func checkCredentials(f *facts) preflight.Outcome {
 		)
 	}
 	return found(preflight.Finding{
-		Resource: what, Wanted: "a token", Found: describe(f.tokenErr) + " (Keystone does not say which: " + reasons + ")",
+		Resource: what, Wanted: "a token",
+		Found:    describe(f.tokenErr) + " (Keystone does not say which: " + reasons + ")",
 		Eventual: temporary(f.tokenErr), Why: "the cloud controller cannot make any request.", Fix: fix,
 	})
 }
@@ -184,7 +188,7 @@ func checkCatalog(f *facts) preflight.Outcome {
 	for kind, err := range f.endpoints {
 		switch {
 		case err == nil || kind == "load-balancer" && !f.config.balancers():
-		case errors.As(err, new(*gophercloud.ErrEndpointNotFound)) || errors.As(err, new(gophercloud.ErrEndpointNotFound)):
+		case errors.As(err, new(*gophercloud.ErrEndpointNotFound)):
 			missing = append(missing, "no endpoint of "+kind)
 		default:
 			missing = append(missing, kind+": "+describe(err))

@@ -54,8 +54,8 @@ func checkAddress(f *facts) preflight.Outcome {
 	})
 }
 
-// allows reports whether the server's groups allow TCP or UDP to all of the ports: from members of one of the groups, or
-// from all addresses of a network.
+// allows reports whether the server's groups allow TCP or UDP to all of the ports: from members of one of the groups,
+// or from all addresses of a network.
 func (f *facts) allows(protocol string, from, to int, network netip.Prefix) bool {
 	for _, group := range f.groups {
 		for _, rule := range group.Rules {
@@ -182,7 +182,7 @@ func checkGroupPorts(f *facts) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: "security groups " + f.groupNames(), Wanted: "a rule for TCP 30000-32767 from " + f.subnet.CIDR,
 		Found: "no rule allows all of them",
-		Why:   "load balancers have addresses of this subnet and are in no group of the nodes; they would not reach them.",
+		Why:   "load balancers have addresses of this subnet, are in no group of the nodes, and would not reach them.",
 		Fix: hand(
 			"add the rule, or set LoadBalancer.manage-security-groups to true in config of job cloud-provider",
 			fmt.Sprintf(
@@ -291,7 +291,7 @@ func checkOctavia(f *facts) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: "Octavia", Wanted: "the list of the project's load balancers", Found: describe(f.balancersErr),
 		Why: "the cloud controller cannot create load balancers.",
-		Fix: hand("create the application credential with the role that Octavia requires, such as load-balancer_member"),
+		Fix: hand("create the application credential with the role of Octavia, such as load-balancer_member"),
 	})
 }
 

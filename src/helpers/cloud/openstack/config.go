@@ -64,7 +64,7 @@ func parseConfig(text []byte) (config, error) {
 	for i, name := range names {
 		for j := range fields[name] {
 			value := into.Elem().Field(i).Field(j)
-			key := string(fields[name][j].Tag.Get("gcfg"))
+			key := fields[name][j].Tag.Get("gcfg")
 			if value.Kind() == reflect.String {
 				c.values[name+"."+key] = value.String()
 			}
@@ -106,7 +106,8 @@ func (c config) auth() gophercloud.AuthOptions {
 	get := func(key string) string { return c.get("Global", key) }
 	options := gophercloud.AuthOptions{
 		IdentityEndpoint: get("auth-url"), UserID: get("user-id"), Username: get("username"),
-		DomainID: first(get("user-domain-id"), get("domain-id")), DomainName: first(get("user-domain-name"), get("domain-name")),
+		DomainID:   first(get("user-domain-id"), get("domain-id")),
+		DomainName: first(get("user-domain-name"), get("domain-name")),
 	}
 	if options.DomainID != "" {
 		options.DomainName = ""

@@ -242,7 +242,8 @@ func (g *gatherer) machine() {
 	var found struct {
 		Groups []groups.SecGroup `json:"security_groups"`
 	}
-	answer, err := neutron.Get(g.ctx, neutron.ServiceURL("security-groups")+"?"+ids.Encode(), &found, nil) //nolint:bodyclose // decoded, and closed by Get
+	address := neutron.ServiceURL("security-groups") + "?" + ids.Encode()
+	answer, err := neutron.Get(g.ctx, address, &found, nil) //nolint:bodyclose // Get decodes and closes it
 	_, _, g.groupsErr = gophercloud.ParseResponse(answer, err)
 	g.groups = found.Groups
 }
