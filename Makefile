@@ -13,7 +13,8 @@ LAB_ARGUMENTS := $(foreach file,$(OPS_FILES) $(OPS),-o $(file)) $(foreach variab
 # Tests that start real programs find them here.
 PROGRAMS := KUBERNETES_BIN_DIR=$(CURDIR)/$(BUILD)/components/kubernetes/bin ETCD_BIN=$(CURDIR)/$(BUILD)/components/etcd/bin/etcd \
   AWS_CLOUD_CONTROLLER_MANAGER_BIN=$(CURDIR)/$(BUILD)/components/cloud-provider-aws/bin/aws-cloud-controller-manager \
-  COMPONENTS_DIR=$(CURDIR)/$(BUILD)/components PROMTOOL_BIN=$(CURDIR)/$(BUILD)/bin/promtool
+  COMPONENTS_DIR=$(CURDIR)/$(BUILD)/components PROMTOOL_BIN=$(CURDIR)/$(BUILD)/bin/promtool \
+  VSPHERE_CLOUD_CONTROLLER_MANAGER_BIN=$(CURDIR)/$(BUILD)/bin/vsphere-cloud-controller-manager
 
 # What the programs of one make have to do together, with the seconds that each step takes on two cores when nothing is built yet;
 # they show how far the whole is, and keep the times for the next run. src/release/progress reads both.
@@ -145,6 +146,7 @@ test-ops-files: setup ## Render the manifest with every ops-file, and check the 
 test-lab: test-programs test-acceptance ## Run test-programs and test-acceptance
 test-programs: release lab ## Run the tests with real programs and VMs; needs root
 	@ci/prometheus.sh promtool
+	@ci/vsphere.sh
 	@for module in $(MODULES); do (cd src/$$module && $(PROGRAMS) go test -race -timeout 30m $$($(PROGRAM_TESTS) | grep -vx ./templates)); done
 	@cd src/testbed && $(PROGRAMS) $(UNCACHED) -timeout 30m ./templates
 test-acceptance: release lab ## Deploy in labs and look at the clusters; needs root

@@ -1,0 +1,176 @@
+package vcenter_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"kubernetes-release/addons"
+	"kubernetes-release/cloud/controller"
+	"kubernetes-release/cloud/vsphere"
+	"kubernetes-release/internal/eventually"
+	"kubernetes-release/internal/kubetest"
+)
+
+// TestCloudControllerManagerInPods has the real cloud controller manager initialize a Node, with vcsim as its
+// vCenter, and with the arguments, the configuration and the permissions of the release's manifests. In addition to
+// kubetest's requirements it needs VSPHERE_CLOUD_CONTROLLER_MANAGER_BIN.
+func TestCloudControllerManagerInPods(t *testing.T) {
+	program := os.Getenv("VSPHERE_CLOUD_CONTROLLER_MANAGER_BIN")
+	if program == "" {
+		t.Skip("needs the real cloud controller: set VSPHERE_CLOUD_CONTROLLER_MANAGER_BIN")
+	}
+	api := kubetest.Start(t, kubetest.Options{})
+	client := api.Admin()
+	w := newWorld(t)
+	w.start()
+	host, port, err := net.SplitHostPort(w.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As the ops-file sets it.
+	w.config["server"], w.config["port"], w.config["thumbprint"] = host, json.RawMessage(port), w.thumb
+	content, err := json.Marshal(map[string]any{"vcenter": map[string]any{"vc": w.config}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := filepath.Join(t.TempDir(), "cloud.conf")
+	if err := os.WriteFile(conf, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	manifests, err := controller.Render((&vsphere.Provider{}).About(), controller.Settings{
+		Cluster: "prod", PodNetwork: "10.244.0.0/16", Replicas: 2, LogLevel: 4, CloudConfig: string(content),
+		Images: map[string]string{"cloud-controller-manager": "example/ccm:v1"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var objects []addons.Object
+	for _, object := range manifests.GetResources() {
+		objects = append(objects, addons.Object{Unstructured: object, File: "manifests"})
+	}
+	if _, err := addons.Apply(t.Context(), api.AdminConfig(), addons.Options{
+		Objects: objects, Timeout: time.Minute,
+	}, slog.New(slog.NewTextHandler(t.Output(), nil))); err != nil {
+		t.Fatal(err)
+	}
+	deployment, err := client.AppsV1().Deployments(controller.Namespace).
+		Get(t.Context(), "cloud-controller-manager", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := api.Kubeconfig(
+		"system:serviceaccount:kube-system:cloud-controller-manager", "system:serviceaccounts",
+		"system:serviceaccounts:kube-system",
+	)
+	arguments := []string{ // in a pod, the service account's
+		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig,
+	}
+	for _, argument := range deployment.Spec.Template.Spec.Containers[0].Args {
+		arguments = append(arguments, strings.Replace(argument, "/etc/kubernetes/cloud/cloud.conf", conf, 1))
+	}
+	uninitializedNode(t, client, "worker-0a1b2c3d")
+	log := start(t, program, arguments)
+	eventually.Succeeds(t, time.Minute, "the node is initialized", func() error {
+		n, err := client.CoreV1().Nodes().Get(t.Context(), "worker-0a1b2c3d", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		uninitialized := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+			return t.Key == "node.cloudprovider.kubernetes.io/uninitialized"
+		})
+		internal := slices.Contains(
+			n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address},
+		)
+		kind := n.Labels[corev1.LabelInstanceTypeStable]
+		if uninitialized || !internal || n.Spec.ProviderID != "vsphere://"+vmUUID || kind == "" {
+			return fmt.Errorf(
+				"taints %v, addresses %v, provider ID %q, type %q", n.Spec.Taints, n.Status.Addresses,
+				n.Spec.ProviderID, kind,
+			)
+		}
+		return nil
+	})
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		// It lists the Secrets of all namespaces, for a password of NSX-T, which the manifests do not let it.
+		if strings.Contains(line, "forbidden") && !strings.Contains(line, `cannot list resource "secrets"`) &&
+			!strings.Contains(line, "secrets is forbidden") {
+			t.Errorf("lacks a permission: %s", line)
+		}
+	}
+}
+
+// uninitializedNode creates the Node of the VM, as a kubelet does.
+func uninitializedNode(t *testing.T, client kubernetes.Interface, name string) {
+	t.Helper()
+	_, err := client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Annotations: map[string]string{"alpha.kubernetes.io/provided-node-ip": address},
+		},
+		Spec: corev1.NodeSpec{
+			ProviderID: "vsphere://" + vmUUID,
+			Taints: []corev1.Taint{
+				{
+					Key:    "node.cloudprovider.kubernetes.io/uninitialized",
+					Value:  "true",
+					Effect: corev1.TaintEffectNoSchedule,
+				},
+			},
+		},
+		// The controller looks for a VM only when it sees a new Node, which has the status from the start
+		// (initialNode in pkg/kubelet/kubelet_node_status.go).
+		Status: corev1.NodeStatus{
+			NodeInfo: corev1.NodeSystemInfo{SystemUUID: "56492e42-22ad-3911-6d72-59cc8f26bc90"},
+			Conditions: []corev1.NodeCondition{
+				{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()},
+			},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start starts the program, and shows the end of its log if the test fails.
+func start(t *testing.T, program string, arguments []string) (log string) {
+	t.Helper()
+	log = filepath.Join(t.TempDir(), "ccm.log")
+	output, err := os.Create(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(program, arguments...)
+	command.Env = []string{"HOME=" + t.TempDir()}
+	command.Stdout, command.Stderr = output, output
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		_ = command.Wait()
+		output.Close()
+		if text, err := os.ReadFile(log); err == nil && t.Failed() {
+			t.Logf("%s", text[max(0, len(text)-8000):])
+		}
+	})
+	return log
+}
