@@ -71,7 +71,7 @@ type Config struct {
 	// UserID is the number of the user, and of its group, that the process runs as: one that no other process has, so
 	// that nobody but root can read what it reads, and look into it. It needs no entry in /etc/passwd. The process can
 	// read PrivateDir, and is a member of the group that can enter the job's directory, which is vcap. It requires
-	// capabilities, which must be empty, and private_dir.
+	// private_dir, and capabilities, of which it can have NET_BIND_SERVICE.
 	UserID int `json:"user_id"`
 	// WritablePaths are where the process can write to files; paths that do not exist are left out. Without this field
 	// it can write wherever its user can.

@@ -80,8 +80,9 @@ func (c *Config) validateConfinement(v *validation) {
 	if c.UserID < 0 || c.UserID >= maxUserID {
 		v.problem("user_id is %d: set a number between 0 and %d", c.UserID, maxUserID)
 	}
-	if c.UserID != 0 && (c.Capabilities == nil || len(c.Capabilities) > 0 || c.PrivateDir == "") {
-		v.problem("user_id requires capabilities, which must be an empty list, and private_dir")
+	others := slices.ContainsFunc(c.Capabilities, func(name string) bool { return name != "NET_BIND_SERVICE" })
+	if c.UserID != 0 && (c.Capabilities == nil || others || c.PrivateDir == "") {
+		v.problem("user_id requires capabilities, a list of nothing but NET_BIND_SERVICE, and private_dir")
 	}
 	if c.WritablePaths != nil && (c.Capabilities == nil || slices.Contains(c.Capabilities, "SYS_ADMIN")) {
 		v.problem("writable_paths requires capabilities without SYS_ADMIN, with which the process could undo it")
@@ -109,7 +110,7 @@ func (c *Config) confine(log *slog.Logger) error {
 	if err := c.becomeUser(); err != nil {
 		return err
 	}
-	if err := keepCapabilities(c.Capabilities); err != nil {
+	if err := keepCapabilities(c.Capabilities, c.UserID != 0); err != nil {
 		return err
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -122,7 +123,7 @@ func (c *Config) confine(log *slog.Logger) error {
 	return nil
 }
 
-// becomeUser makes this process the one of the configured user. The capabilities go with the user (capabilities(7)).
+// becomeUser makes this process the one of the configured user. This thread can still keep capabilities (capabilities(7)).
 func (c *Config) becomeUser() error {
 	if c.UserID == 0 {
 		return nil
@@ -132,6 +133,7 @@ func (c *Config) becomeUser() error {
 		return fmt.Errorf("the job's directory: %w", err)
 	}
 	if err := errors.Join(
+		unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0),
 		syscall.Setgroups([]int{int(job.Gid)}),
 		syscall.Setresgid(c.UserID, c.UserID, c.UserID),
 		syscall.Setresuid(c.UserID, c.UserID, c.UserID),
@@ -169,8 +171,8 @@ func dropFromBounding(names []string) error {
 	return nil
 }
 
-// keepCapabilities gives up all capabilities but these.
-func keepCapabilities(names []string) error {
+// keepCapabilities gives up all capabilities but these. A program that root does not run has only those that are ambient.
+func keepCapabilities(names []string, ambient bool) error {
 	keep := bits(names)
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return fmt.Errorf("give up ambient capabilities: %w", err)
@@ -183,11 +185,24 @@ func keepCapabilities(names []string) error {
 	for i := range data {
 		part := uint32(keep >> (32 * i))
 		data[i].Permitted &= part
-		data[i].Effective &= part
+		data[i].Effective = data[i].Permitted
 		data[i].Inheritable = 0
+		if ambient {
+			data[i].Inheritable = data[i].Permitted
+		}
 	}
 	if err := unix.Capset(&header, &data[0]); err != nil {
 		return fmt.Errorf("give up capabilities: %w", err)
+	}
+	if !ambient {
+		return nil
+	}
+	for _, name := range names {
+		if err := unix.Prctl(
+			unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, uintptr(capabilities[name]), 0, 0,
+		); err != nil {
+			return fmt.Errorf("keep capability %s: %w", name, err)
+		}
 	}
 	return nil
 }

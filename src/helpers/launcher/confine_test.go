@@ -66,6 +66,13 @@ func TestOwnUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("requires root")
 	}
+	t.Run("without capabilities", func(t *testing.T) { testOwnUser(t, []string{}, 0) })
+	t.Run("with a low port", func(t *testing.T) {
+		testOwnUser(t, []string{"NET_BIND_SERVICE"}, 1<<unix.CAP_NET_BIND_SERVICE)
+	})
+}
+
+func testOwnUser(t *testing.T, capabilities []string, want uint64) {
 	const vcap, own = 1000, 1_900_000_001
 	b := newBench(t)
 	key := b.path("job/config/ca.key")
@@ -101,7 +108,7 @@ func TestOwnUser(t *testing.T) {
 			"-c", "id -u; id -G; cat " + key + "; echo; touch " + b.dir + "/x; while :; do sleep 1; done",
 		},
 		"user_id":        own,
-		"capabilities":   []string{},
+		"capabilities":   capabilities,
 		"writable_paths": []string{},
 		"private_dir":    b.path("job/config"),
 	})
@@ -125,8 +132,8 @@ func TestOwnUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, set := range []string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"} {
-		if got := statusField(t, string(status), set); got != 0 {
-			t.Errorf("%s is %x", set, got)
+		if got := statusField(t, string(status), set); got != want {
+			t.Errorf("%s is %x, want %x", set, got, want)
 		}
 	}
 	b.must("start") // again, as monit does, on files that are handed over already
