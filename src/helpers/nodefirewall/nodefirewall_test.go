@@ -10,15 +10,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	testingclock "k8s.io/utils/clock/testing"
+
+	"kubernetes-release/internal/nettest"
 )
 
 // The addresses of a network as on AWS: this node, another VM of the deployment, a machine that is none, and metadata.
@@ -55,75 +55,12 @@ func TestMain(m *testing.M) {
 	_ = connection.Close()
 }
 
-// namespace is a network namespace of the test's own.
-type namespace struct{ file *os.File }
+// namespace is a network namespace with what these tests do in it.
+type namespace struct{ nettest.Namespace }
 
 func newNamespace(t *testing.T) namespace {
 	t.Helper()
-	created := make(chan *os.File)
-	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine: it is not unlocked
-		defer close(created)
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return
-		}
-		if file, err := os.Open("/proc/thread-self/ns/net"); err == nil {
-			created <- file
-		}
-	}()
-	file, ok := <-created
-	if !ok {
-		t.Fatal("cannot create a network namespace")
-	}
-	t.Cleanup(func() { _ = file.Close() })
-	return namespace{file}
-}
-
-// do runs f on a thread in the namespace.
-func (n namespace) do(t *testing.T, f func() error) error {
-	t.Helper()
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET)
-		if err == nil {
-			err = f()
-		}
-		result <- err
-	}()
-	return <-result
-}
-
-// run runs commands, one a line.
-func (n namespace) run(t *testing.T, script string) {
-	t.Helper()
-	for line := range strings.Lines(script) {
-		fields := strings.Fields(line)
-		if len(fields) == 0 {
-			continue
-		}
-		if err := n.do(t, func() error {
-			output, err := exec.Command(fields[0], fields[1:]...).CombinedOutput()
-			if err != nil {
-				return fmt.Errorf("%s: %w: %s", strings.TrimSpace(line), err, output)
-			}
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// connect adds a pair of interfaces.
-func connect(t *testing.T, a namespace, nameA string, b namespace, nameB string) {
-	t.Helper()
-	if err := a.do(t, func() error {
-		return netlink.LinkAdd(&netlink.Veth{
-			LinkAttrs: netlink.LinkAttrs{Name: nameA}, PeerName: nameB, PeerNamespace: netlink.NsFd(int(b.file.Fd())),
-		})
-	}); err != nil {
-		t.Fatal(err)
-	}
+	return namespace{nettest.New(t)}
 }
 
 // world is a node with two pods, each with a link of its own as by the CNI plugin ptp, and its network.
@@ -131,22 +68,17 @@ type world struct{ node, pod, neighbor, network namespace }
 
 func newWorld(t *testing.T) world {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can create network namespaces")
-	}
-	if _, err := exec.LookPath("nft"); err != nil {
-		t.Skip("nft is not installed")
-	}
+	nettest.Requires(t, "nft")
 	w := world{newNamespace(t), newNamespace(t), newNamespace(t), newNamespace(t)}
-	connect(t, w.node, "veth1", w.pod, "eth0")
-	connect(t, w.node, "veth2", w.neighbor, "eth0")
-	connect(t, w.node, "eth0", w.network, "eth0")
-	connect(t, w.node, "flannel.1", w.network, "tunnel")
+	nettest.Connect(t, w.node.Namespace, "veth1", w.pod.Namespace, "eth0")
+	nettest.Connect(t, w.node.Namespace, "veth2", w.neighbor.Namespace, "eth0")
+	nettest.Connect(t, w.node.Namespace, "eth0", w.network.Namespace, "eth0")
+	nettest.Connect(t, w.node.Namespace, "flannel.1", w.network.Namespace, "tunnel")
 	for _, n := range []namespace{w.node, w.pod, w.neighbor, w.network} {
-		n.run(t, "ip link set lo up\nsysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 "+
+		n.Run(t, "ip link set lo up\nsysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 "+
 			"net.ipv4.conf.default.rp_filter=0 net.ipv6.conf.all.forwarding=1")
 	}
-	w.node.run(t, `
+	w.node.Run(t, `
 		ip link set veth1 up
 		ip link set veth2 up
 		ip link set eth0 up
@@ -165,13 +97,13 @@ func newWorld(t *testing.T) world {
 		nft add chain ip test postrouting {type nat hook postrouting priority srcnat;}
 		nft add rule ip test postrouting ip saddr 10.244.0.0/16 ip daddr != 10.244.0.0/16 masquerade`)
 	for address, pod := range map[string]namespace{podAddress: w.pod, neighborPod: w.neighbor} {
-		pod.run(t, `
+		pod.Run(t, `
 			ip link set eth0 up
 			ip addr add `+address+`/32 dev eth0
 			ip route add `+podGateway+` dev eth0
 			ip route add default via `+podGateway)
 	}
-	w.network.run(t, `
+	w.network.Run(t, `
 		ip link set eth0 up
 		ip link set tunnel up
 		ip addr add 10.0.0.1/24 dev eth0
@@ -189,7 +121,7 @@ func newWorld(t *testing.T) world {
 func (n namespace) serve(t *testing.T, ports ...int) {
 	t.Helper()
 	for _, port := range ports {
-		if err := n.do(t, func() error {
+		if err := n.Do(func() error {
 			listener, err := net.Listen("tcp", fmt.Sprintf("[::]:%d", port))
 			if err != nil {
 				return err
@@ -218,7 +150,7 @@ func (n namespace) dial(t *testing.T, uid uint32, address string) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return n.do(t, func() error {
+	return n.Do(func() error {
 		// The program of the test is in a directory that only root can read.
 		command := exec.Command("/proc/self/fd/3")
 		program, err := os.Open(self)
@@ -246,7 +178,7 @@ func timedOut(err error) bool { return err != nil && strings.Contains(err.Error(
 func (n namespace) overlay(t *testing.T) *net.UDPConn {
 	t.Helper()
 	var socket *net.UDPConn
-	if err := n.do(t, func() error {
+	if err := n.Do(func() error {
 		var err error
 		socket, err = net.ListenUDP("udp4", &net.UDPAddr{Port: overlayPort})
 		return err
@@ -269,7 +201,7 @@ func (n namespace) send(t *testing.T, from, to string, payload string) {
 	binary.BigEndian.PutUint16(packet[22:], overlayPort)
 	binary.BigEndian.PutUint16(packet[24:], uint16(8+len(payload)))
 	packet = append(packet, payload...)
-	if err := n.do(t, func() error {
+	if err := n.Do(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW)
 		if err != nil {
 			return err
@@ -358,7 +290,7 @@ func (w world) firewall(t *testing.T, change func(*Config)) *Firewall {
 		change(&config)
 	}
 	var f *Firewall
-	if err := w.node.do(t, func() error {
+	if err := w.node.Do(func() error {
 		var err error
 		f, err = New(config, slog.New(slog.NewTextHandler(io.Discard, nil)))
 		return err
@@ -370,7 +302,7 @@ func (w world) firewall(t *testing.T, change func(*Config)) *Firewall {
 
 func (w world) apply(t *testing.T, f *Firewall) {
 	t.Helper()
-	if err := w.node.do(t, func() error { return f.Apply(t.Context()) }); err != nil {
+	if err := w.node.Do(func() error { return f.Apply(t.Context()) }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -428,7 +360,7 @@ func TestOnlyNodesReachTheOverlay(t *testing.T) {
 		t.Error("without readable records, known nodes are dropped")
 	}
 
-	w.node.run(t, "nft delete table inet "+Table)
+	w.node.Run(t, "nft delete table inet "+Table)
 	f.clock = testingclock.NewFakePassiveClock(f.written.Add(tableInterval))
 	w.apply(t, f)
 	w.pod.send(t, podAddress, ownAddress, "written again")
@@ -481,8 +413,8 @@ func TestPodsSendFromTheirOwnAddressOnly(t *testing.T) {
 // policy existed: flannel has a route to it.
 func TestTheOverlayReachesPodsOnly(t *testing.T) {
 	w := newWorld(t)
-	w.node.run(t, "ip route add 192.0.2.1/32 dev flannel.1\nip addr add 192.0.2.2/32 dev flannel.1")
-	w.network.run(t, "ip addr add 192.0.2.1/32 dev tunnel")
+	w.node.Run(t, "ip route add 192.0.2.1/32 dev flannel.1\nip addr add 192.0.2.2/32 dev flannel.1")
+	w.network.Run(t, "ip addr add 192.0.2.1/32 dev tunnel")
 	w.network.serve(t, 80)
 	if err := w.pod.dial(t, 0, remotePod+":80"); err != nil {
 		t.Fatal(err)
@@ -514,8 +446,8 @@ func TestPodsDoNotReachPortsOfTheControlPlane(t *testing.T) {
 		// The kernel gives both ends of a pod's link an address of IPv6, and Go's servers on 0.0.0.0 listen there too.
 		"[fe80::1%eth0]:2379", "[fe80::1%eth0]:6444", "[fe80::1%eth0]:10250",
 	}
-	w.node.run(t, "ip -6 addr add fe80::1/64 dev veth1 nodad")
-	w.pod.run(t, "ip -6 addr add fe80::7/64 dev eth0 nodad")
+	w.node.Run(t, "ip -6 addr add fe80::1/64 dev veth1 nodad")
+	w.pod.Run(t, "ip -6 addr add fe80::7/64 dev eth0 nodad")
 	friends := []string{
 		otherNode + ":6443",
 		stranger + ":2379",  // an etcd that is none of the deployment's
@@ -548,7 +480,7 @@ func TestPodsDoNotReachPortsOfTheControlPlane(t *testing.T) {
 	if err := w.network.dial(t, 0, ownAddress+":2379"); err != nil {
 		t.Errorf("another node: %v", err)
 	}
-	if err := w.node.do(t, func() error {
+	if err := w.node.Do(func() error {
 		return w.firewall(t, func(c *Config) { c.BlockedPorts = nil }).Apply(t.Context())
 	}); err != nil {
 		t.Fatal(err)

@@ -26,6 +26,7 @@ func newCommand() *cobra.Command {
 		Short: "Clients of Kubernetes and etcd for the release's jobs",
 	}
 	root.AddCommand(
+		addDNSAddress(),
 		applyAddons(),
 		approveKubeletCSRs(),
 		checkAPIServerVersion(),
@@ -39,6 +40,7 @@ func newCommand() *cobra.Command {
 		etcdMaintenance(),
 		etcdSnapshot(),
 		handleInterruptions(),
+		interceptDNS(),
 		ipSet(),
 		joinCluster(),
 		joinEtcd(),

@@ -33,9 +33,10 @@ func TestRefusesWrongArguments(t *testing.T) {
 	}{
 		"no command": {
 			nil,
-			"apply-addons, approve-kubelet-csrs, check-apiserver-version, check-cloud-controller, " +
-				"check-corefile, check-csi-driver, check-kubelet-version, check-rotation, check-settings, " +
-				"completion, drain-node, etcd-maintenance, etcd-snapshot, handle-interruptions, ipset, join, " +
+			"add-dns-address, apply-addons, approve-kubelet-csrs, check-apiserver-version, " +
+				"check-cloud-controller, check-corefile, check-csi-driver, check-kubelet-version, check-rotation, " +
+				"check-settings, completion, drain-node, etcd-maintenance, etcd-snapshot, handle-interruptions, " +
+				"intercept-dns, ipset, join, " +
 				"join-etcd, keep-certificates, keep-firewall, keep-node-labels, keep-settings, kms-plugin, " +
 				"leave-etcd, move-etcd-leader, prepare-etcd, prepare-vxlan, publish-issuer, " +
 				"register-csi-driver, renew-kubelet-certificates, settle-etcd, sign-kubelet-csrs, smoke-test, " +
