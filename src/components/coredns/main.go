@@ -10,6 +10,7 @@ import (
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/coremain"
 
+	_ "github.com/coredns/coredns/plugin/bind"
 	_ "github.com/coredns/coredns/plugin/cache"
 	_ "github.com/coredns/coredns/plugin/errors"
 	_ "github.com/coredns/coredns/plugin/forward"
@@ -30,7 +31,7 @@ import (
 // order is upstream's (plugin.cfg).
 func init() {
 	dnsserver.Directives = []string{
-		"reload", "ready", "health", "prometheus", "errors", "log", "loadbalance", "rewrite",
+		"reload", "bind", "ready", "health", "prometheus", "errors", "log", "loadbalance", "rewrite",
 		"cache", "template", "hosts", "kubernetes", "loop", "forward",
 	}
 }

@@ -46,7 +46,7 @@ const (
 
 type settings struct {
 	kubeconfig, node, serviceCIDR, nodePorts string
-	metricsAddress, readyFile                string
+	metricsAddress, readyFile, isolatedFile  string
 	syncPeriod                               time.Duration
 }
 
@@ -62,6 +62,10 @@ func main() {
 	)
 	flags.StringVar(&s.metricsAddress, "metrics-bind-address", "", "`ADDRESS:PORT` at which metrics are served")
 	flags.StringVar(&s.readyFile, "ready-file", "", "`file` that is written once the rules are in force")
+	flags.StringVar(
+		&s.isolatedFile, "isolated-file", "",
+		"`file` with the addresses of this node's pods that policies for egress select, one a line",
+	)
 	klogFlags := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(klogFlags)
 	flags.AddGoFlagSet(klogFlags)
@@ -119,10 +123,20 @@ func (s settings) run(ctx context.Context) error {
 		namespaces: controller.NamespaceEventHandler,
 		policies:   controller.NetworkPolicyEventHandler,
 	}
+	isolated := isolatedPods{
+		file: s.isolatedFile, node: s.node, pods: factory.Core().V1().Pods().Lister(),
+		policies: factory.Networking().V1().NetworkPolicies().Lister(), changed: make(chan struct{}, 1),
+	}
 	for informer, handler := range handlers {
 		if _, err := informer.AddEventHandler(handler); err != nil {
 			return err
 		}
+		if _, err := informer.AddEventHandler(isolated.handler()); err != nil {
+			return err
+		}
+	}
+	if s.isolatedFile != "" {
+		go isolated.keep(ctx)
 	}
 
 	if s.metricsAddress != "" {
@@ -210,7 +224,9 @@ func withoutUnused(object any) (any, error) {
 			ResourceVersion: pod.ResourceVersion,
 			Labels:          pod.Labels,
 		},
-		Spec: corev1.PodSpec{HostNetwork: pod.Spec.HostNetwork, Containers: containers},
+		Spec: corev1.PodSpec{
+			NodeName: pod.Spec.NodeName, HostNetwork: pod.Spec.HostNetwork, Containers: containers,
+		},
 		Status: corev1.PodStatus{
 			Phase:  pod.Status.Phase,
 			HostIP: pod.Status.HostIP,

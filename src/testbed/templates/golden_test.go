@@ -293,6 +293,10 @@ var everything = map[string]values{
 		"pods":     values{"blocked_ports": []any{2379, 10250}, "verify_source": false},
 		"metadata": values{"restricted": true, "users": []any{"root", 1000}, "pods": true},
 	},
+	"node-local-dns": {
+		"cache":   values{"seconds": 10, "stale": "0s"},
+		"metrics": values{"bind_address": "0.0.0.0"},
+	},
 	"node-termination-handler": {
 		"maintenance": values{"lead": "1h"}, "rebalance_recommendation": "drain",
 	},

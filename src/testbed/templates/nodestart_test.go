@@ -10,7 +10,8 @@ import (
 
 // nodeJobs are the jobs whose processes run as root on every node, started by monit without bpm.
 var nodeJobs = []string{
-	"containerd", "flannel", "kube-proxy", "kubelet", "network-policy", "node-firewall", "node-termination-handler",
+	"containerd", "flannel", "kube-proxy", "kubelet", "network-policy", "node-firewall", "node-local-dns",
+	"node-termination-handler",
 }
 
 // TestNodesStartWithoutPreStart: after a reboot monit starts the processes without pre-start, with an empty

@@ -174,6 +174,17 @@ var opsCases = withProviders(map[string]opsCase{
 		},
 		func(t *testing.T, p *director.Plan) { checkNetworkPolicy(t, p, false) },
 	},
+	"enable-node-local-dns.yml": {
+		deployment{ops: []string{"enable-node-local-dns.yml"}},
+		func(t *testing.T, p *director.Plan) { checkNodeLocalDNS(t, p, "control", "worker") },
+	},
+	"enable-node-local-dns-pool.yml": {
+		deployment{
+			ops:  []string{"add-worker-pool.yml", "enable-node-local-dns-pool.yml"},
+			vars: poolVars,
+		},
+		func(t *testing.T, p *director.Plan) { checkNodeLocalDNS(t, p, "worker-gpu") },
+	},
 	"enable-node-termination-handler.yml": {
 		deployment{ops: []string{"aws.yml", "enable-node-termination-handler.yml"}},
 		func(t *testing.T, p *director.Plan) { checkTerminationHandler(t, p, "worker") },
@@ -1033,6 +1044,30 @@ func checkTerminationHandler(t *testing.T, p *director.Plan, groups ...string) {
 		flags := decode[values](t, file(t, g, "node-termination-handler", "config/flags.json"))["flags"].(values)
 		if flags["provider"] != "aws" || flags["kubeconfig"] != "/var/vcap/data/kubelet/kubeconfig" {
 			t.Errorf("%s: the flags are %v", g.Spec.Name, flags)
+		}
+	}
+}
+
+// checkNodeLocalDNS checks that the VMs of the groups, and no others, answer queries to the cluster's DNS, for which pods
+// keep its address.
+func checkNodeLocalDNS(t *testing.T, p *director.Plan, groups ...string) {
+	t.Helper()
+	for _, g := range p.Groups {
+		has := slices.ContainsFunc(g.Jobs, func(job *director.Job) bool { return job.Job.Name == "node-local-dns" })
+		if has != slices.Contains(groups, g.Spec.Name) {
+			t.Errorf("%s has the job node-local-dns: %t", g.Spec.Name, has)
+		}
+		if !has {
+			continue
+		}
+		kubelet := decode[values](t, file(t, g, "kubelet", "config/config.json"))
+		interception := decode[values](t, file(t, g, "node-local-dns", "config/interception/interception.json"))
+		if want := []any{interception["address"]}; !reflect.DeepEqual(kubelet["clusterDNS"], want) {
+			t.Errorf("%s: pods ask %v, and the job answers at %v", g.Spec.Name, kubelet["clusterDNS"], want)
+		}
+		user := decode[values](t, file(t, g, "node-local-dns", "config/flags.json"))["user_id"]
+		if user == nil || user != interception["user_id"] {
+			t.Errorf("%s: the server runs as %v, and the rules know %v", g.Spec.Name, user, interception["user_id"])
 		}
 	}
 }

@@ -1458,6 +1458,24 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{`metadata.pods is "no"`, "true or false"},
 		},
 		{
+			"seconds in the cache of a node",
+			"node-local-dns",
+			values{"cache": values{"seconds": 0}},
+			[]string{"cache.seconds is 0", "1 to 3600"},
+		},
+		{
+			"stale answers of a node",
+			"node-local-dns",
+			values{"cache": values{"stale": "forever"}},
+			[]string{`cache.stale is "forever"`, "1h or 10m", "0s for none"},
+		},
+		{
+			"metrics of a node's DNS",
+			"node-local-dns",
+			values{"metrics": values{"bind_address": "10.0.0.1"}},
+			[]string{`metrics.bind_address is "10.0.0.1"`, "0.0.0.0, for all networks"},
+		},
+		{
 			"lead of maintenance",
 			"node-termination-handler",
 			values{"maintenance": values{"lead": 10}},

@@ -302,6 +302,7 @@ var required = map[string]values{
 	"flannel":                  {},
 	"network-policy":           {},
 	"node-firewall":            {},
+	"node-local-dns":           {},
 	"node-termination-handler": {},
 	"cloud-provider":           {"type": "aws", "role": "control"},
 	"cloud-preflight":          {},

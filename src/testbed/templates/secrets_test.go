@@ -78,6 +78,7 @@ var secrets = map[string]struct {
 	"metrics-server":           {groupVcap, []string{"config/client.key", "config/server.key"}},
 	"network-policy":           {onlyRoot, nil},
 	"node-firewall":            {onlyRoot, nil},
+	"node-local-dns":           {ownUser, nil},
 	"node-termination-handler": {onlyRoot, []string{"config/flags.json"}},
 	"kubelet-csr-approver": {
 		groupVcap,
