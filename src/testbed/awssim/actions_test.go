@@ -320,6 +320,7 @@ func TestActions(t *testing.T) {
 	checkInstances(t, covered, c, b)
 	checkClassicBalancers(t, covered, c)
 	checkNetworkBalancers(t, covered, c)
+	checkApplicationBalancers(t, covered, c)
 	checkRouting(t, covered, c)
 	checkNetworkACLs(t, covered, c)
 	checkProfiles(t, covered, c)

@@ -1,4 +1,5 @@
-// Package elbv2 has the actions of Elastic Load Balancing on network load balancers, and their data path.
+// Package elbv2 has the actions of Elastic Load Balancing on network and application load balancers, and their data
+// path.
 package elbv2
 
 import (
@@ -20,24 +21,31 @@ var Operations = map[string]api.Operation{
 	"AddTags":                        api.Changing(v2AddTags),
 	"CreateListener":                 api.Changing(v2CreateListener),
 	"CreateLoadBalancer":             api.Changing(v2Create),
+	"CreateRule":                     api.Changing(createRule),
 	"CreateTargetGroup":              api.Changing(v2CreateTargetGroup),
 	"DeleteListener":                 api.Changing(v2DeleteListener),
 	"DeleteLoadBalancer":             api.Changing(v2Delete),
+	"DeleteRule":                     api.Changing(deleteRule),
 	"DeleteTargetGroup":              api.Changing(v2DeleteTargetGroup),
 	"DeregisterTargets":              api.Changing(v2Deregister),
+	"DescribeListenerAttributes":     api.Reading(describeListenerAttributes),
 	"DescribeListeners":              api.Reading(v2DescribeListeners),
 	"DescribeLoadBalancerAttributes": api.Reading(v2DescribeAttributes),
 	"DescribeLoadBalancers":          api.Reading(v2Describe),
+	"DescribeRules":                  api.Reading(describeRules),
 	"DescribeTags":                   api.Reading(v2DescribeTags),
 	"DescribeTargetGroupAttributes":  api.Reading(v2DescribeGroupAttributes),
 	"DescribeTargetGroups":           api.Reading(v2DescribeTargetGroups),
 	"DescribeTargetHealth":           api.Reading(v2DescribeTargetHealth),
 	"ModifyListener":                 api.Changing(v2ModifyListener),
+	"ModifyListenerAttributes":       api.Changing(modifyListenerAttributes),
 	"ModifyLoadBalancerAttributes":   api.Changing(v2ModifyAttributes),
+	"ModifyRule":                     api.Changing(modifyRule),
 	"ModifyTargetGroup":              api.Changing(v2ModifyTargetGroup),
 	"ModifyTargetGroupAttributes":    api.Changing(v2ModifyGroupAttributes),
 	"RegisterTargets":                api.Changing(v2Register),
 	"RemoveTags":                     api.Changing(v2RemoveTags),
+	"SetRulePriorities":              api.Changing(setRulePriorities),
 	"SetSecurityGroups":              api.Changing(v2SetSecurityGroups),
 	"SetSubnets":                     api.Changing(v2SetSubnets),
 }
@@ -74,6 +82,8 @@ type v2CreateInput struct {
 	SecurityGroups []string
 	IpAddressType  string
 	Tags           []store.Pair
+	// EnablePrefixForIpv6SourceNat can only be off: there is no IPv6.
+	EnablePrefixForIpv6SourceNat string
 }
 
 type v2State struct{ Code string }
@@ -119,7 +129,7 @@ func v2View(c *api.Call, l store.LoadBalancer) v2LoadBalancer {
 		Scheme:                l.Scheme,
 		VpcId:                 l.VPC,
 		State:                 v2State{"active"},
-		Type:                  "network",
+		Type:                  cmp.Or(l.Type, "network"),
 		SecurityGroups:        l.SecurityGroups,
 		IpAddressType:         l.IPAddressType,
 	}
@@ -141,13 +151,19 @@ func v2Create(c *api.Call, in v2CreateInput) (*v2LoadBalancers, error) {
 	if err != nil {
 		return nil, err
 	}
-	if in.Type != "network" {
+	in.Type = cmp.Or(in.Type, "application")
+	kind, ok := map[string]string{"network": "net", "application": "app"}[in.Type]
+	if !ok {
 		return nil, api.Errorf(
-			"ValidationError", "Load balancers of type '%s' are not simulated; only 'network' is",
-			cmp.Or(in.Type, "application"),
+			"ValidationError", "Load balancers of type '%s' are not simulated; 'network' and 'application' are",
+			in.Type,
 		)
 	}
-	if err := allowCreate(c, "loadbalancer/net/"+in.Name, tags); err != nil {
+	if in.EnablePrefixForIpv6SourceNat == "on" {
+		return nil, api.Errorf("ValidationError", "IPv6 is not simulated, so there can be no source NAT for it")
+	}
+	path := "loadbalancer/" + kind + "/" + in.Name
+	if err := allowCreate(c, path, tags); err != nil {
 		return nil, err
 	}
 	if err := c.AllowFirst(); err != nil {
@@ -176,11 +192,17 @@ func v2Create(c *api.Call, in v2CreateInput) (*v2LoadBalancers, error) {
 	if err != nil {
 		return nil, err
 	}
+	if in.Type == "application" && len(subnets) < 2 {
+		return nil, api.Errorf(
+			"InvalidConfigurationRequest", "At least two subnets in two different Availability Zones must be specified",
+		)
+	}
 	if err := balancing.CheckGroups(c.World, in.SecurityGroups, subnets[0].VPC); err != nil {
 		return nil, err
 	}
 	l := store.LoadBalancer{
 		Name:           in.Name,
+		Type:           in.Type,
 		Scheme:         scheme,
 		VPC:            subnets[0].VPC,
 		SecurityGroups: in.SecurityGroups,
@@ -196,10 +218,13 @@ func v2Create(c *api.Call, in v2CreateInput) (*v2LoadBalancers, error) {
 			"dns_record.client_routing_policy":  "any_availability_zone",
 		},
 	}
+	if l.Application() {
+		l.Attributes = applicationAttributes()
+	}
 	if l.Addresses, err = balancing.Attach(c.World, fixed, ids); err != nil {
 		return nil, err
 	}
-	l.ARN, l.DNSName = v2ARN(c, "loadbalancer/net/"+l.Name), balancing.DNSName(c.World, l.Name, scheme, false)
+	l.ARN, l.DNSName = v2ARN(c, path), balancing.DNSName(c.World, l.Name, scheme, l.Application())
 	c.LoadBalancers = append(c.LoadBalancers, l)
 	c.Settings.NoServiceLinkedRole = false
 	view := v2View(c, l)
@@ -277,6 +302,11 @@ func v2Delete(c *api.Call, in v2LoadBalancerArn) (*api.Nothing, error) {
 		)
 	}
 	c.LoadBalancers = store.Remove(c.LoadBalancers, in.LoadBalancerArn)
+	for _, l := range c.Listeners {
+		if l.LoadBalancer == in.LoadBalancerArn {
+			removeRules(c.World, l.ARN)
+		}
+	}
 	c.Listeners = slices.DeleteFunc(
 		c.Listeners, func(l store.Listener) bool { return l.LoadBalancer == in.LoadBalancerArn },
 	)
@@ -287,7 +317,12 @@ func v2Delete(c *api.Call, in v2LoadBalancerArn) (*api.Nothing, error) {
 func ForwardBalancer(l *store.LoadBalancer, w *store.World, c *forward.Config) {
 	b := forward.Balancer{ID: l.ARN, Addresses: store.SortedAddresses(l.Addresses)}
 	for _, listener := range w.Listeners {
-		if listener.LoadBalancer == l.ARN && listener.Protocol != "UDP" {
+		if listener.LoadBalancer != l.ARN {
+			continue
+		}
+		if l.Application() {
+			b.Listeners = append(b.Listeners, forward.Listener{Port: listener.Port, Rules: forwardRules(w, listener)})
+		} else if listener.Protocol != "UDP" {
 			b.Listeners = append(b.Listeners, forward.Listener{Port: listener.Port, Group: listener.TargetGroup})
 		}
 	}
@@ -351,7 +386,7 @@ func v2SetSecurityGroups(c *api.Call, in v2SecurityGroupsInput) (*v2SecurityGrou
 		return nil, err
 	}
 	l := store.Find(c.LoadBalancers, in.LoadBalancerArn)
-	if len(l.SecurityGroups) == 0 && len(in.SecurityGroups) > 0 {
+	if !l.Application() && len(l.SecurityGroups) == 0 && len(in.SecurityGroups) > 0 {
 		return nil, api.Errorf(
 			"InvalidConfigurationRequest",
 			"You cannot set security groups on a Network Load Balancer that was created without security groups",
@@ -369,6 +404,8 @@ type v2SetSubnetsInput struct {
 	Subnets         []string
 	SubnetMappings  []v2SubnetMapping
 	IpAddressType   string
+
+	EnablePrefixForIpv6SourceNat string
 }
 
 type v2SetSubnetsOutput struct {

@@ -13,7 +13,7 @@ import (
 var v2Protocols = []string{"TCP", "UDP", "TCP_UDP"}
 
 func checkProtocol(protocol string, port int) error {
-	if protocol == "TLS" {
+	if protocol == "TLS" || protocol == "HTTPS" {
 		return api.Errorf("CertificateNotFound", "Certificates are not simulated, so there can be no TLS")
 	}
 	if !slices.Contains(v2Protocols, protocol) {
@@ -27,24 +27,12 @@ func checkProtocol(protocol string, port int) error {
 	return nil
 }
 
-type v2Action struct {
-	Type           string
-	TargetGroupArn string `xml:",omitempty"`
-	Order          *int   `xml:",omitempty"`
-	ForwardConfig  struct {
-		TargetGroups []struct {
-			TargetGroupArn string
-			Weight         *int `xml:",omitempty"`
-		} `xml:"TargetGroups>member"`
-	}
-}
-
 type v2ListenerInput struct {
 	LoadBalancerArn string // create
 	ListenerArn     string // modify
 	Protocol        string
 	Port            int
-	DefaultActions  []v2Action
+	DefaultActions  []store.Action
 	Tags            []store.Pair
 	SslPolicy       string
 	AlpnPolicy      []string
@@ -60,17 +48,10 @@ func (in v2ListenerInput) targetGroup() (string, error) {
 		)
 	}
 	a := in.DefaultActions[0]
-	if a.TargetGroupArn == "" && len(a.ForwardConfig.TargetGroups) == 1 {
+	if a.TargetGroupArn == "" && a.ForwardConfig != nil && len(a.ForwardConfig.TargetGroups) == 1 {
 		a.TargetGroupArn = a.ForwardConfig.TargetGroups[0].TargetGroupArn
 	}
 	return a.TargetGroupArn, nil
-}
-
-type v2ListenerAction struct {
-	Type           string
-	TargetGroupArn string
-	Order          int
-	ForwardGroup   string `xml:"ForwardConfig>TargetGroups>member>TargetGroupArn"`
 }
 
 type v2Listener struct {
@@ -78,7 +59,7 @@ type v2Listener struct {
 	LoadBalancerArn string
 	Port            int
 	Protocol        string
-	DefaultActions  []v2ListenerAction `xml:"DefaultActions>member"`
+	DefaultActions  []store.Action `xml:"DefaultActions>member"`
 }
 
 type v2Listeners struct {
@@ -87,25 +68,42 @@ type v2Listeners struct {
 }
 
 func view(l store.Listener) v2Listener {
-	return v2Listener{
-		l.ARN,
-		l.LoadBalancer,
-		l.Port,
-		l.Protocol,
-		[]v2ListenerAction{{"forward", l.TargetGroup, 1, l.TargetGroup}},
+	actions := l.Actions
+	if l.TargetGroup != "" {
+		actions = []store.Action{{
+			Type: "forward", Order: 1, TargetGroupArn: l.TargetGroup,
+			ForwardConfig: &store.ForwardConfig{TargetGroups: []store.WeightedGroup{{TargetGroupArn: l.TargetGroup}}},
+		}}
 	}
+	return v2Listener{l.ARN, l.LoadBalancer, l.Port, l.Protocol, actions}
+}
+
+// direct sets what a listener does with connections or requests.
+func direct(c *api.Call, l *store.Listener, in v2ListenerInput) (err error) {
+	if b := store.Find(c.LoadBalancers, l.LoadBalancer); b != nil && b.Application() {
+		l.Actions, err = actions(c, in.DefaultActions)
+		return err
+	}
+	l.TargetGroup, err = in.targetGroup()
+	return err
 }
 
 // checkListener validates a listener.
 func checkListener(c *api.Call, l store.Listener) error {
-	if err := checkProtocol(l.Protocol, l.Port); err != nil {
-		return err
+	application := store.Find(c.LoadBalancers, l.LoadBalancer).Application()
+	if !application || l.Protocol != "HTTP" {
+		if err := checkProtocol(l.Protocol, l.Port); err != nil {
+			return err
+		}
+	}
+	if application && l.Protocol != "HTTP" {
+		return api.Errorf("UnsupportedProtocol", "Protocol '%s' must be one of 'HTTP', 'HTTPS'", l.Protocol)
 	}
 	g := store.Find(c.TargetGroups, l.TargetGroup)
-	if g == nil {
+	if !application && g == nil {
 		return api.Errorf("TargetGroupNotFound", "Target group '%s' not found", l.TargetGroup)
 	}
-	if g.Protocol != l.Protocol {
+	if !application && g.Protocol != l.Protocol {
 		return api.Errorf(
 			"ValidationError", "Target group '%s' has protocol %s, which a listener with protocol %s cannot use", g.ARN,
 			g.Protocol, l.Protocol,
@@ -138,13 +136,18 @@ func v2CreateListener(c *api.Call, in v2ListenerInput) (*v2Listeners, error) {
 		return nil, err
 	}
 	l := store.Listener{LoadBalancer: in.LoadBalancerArn, Protocol: in.Protocol, Port: in.Port, Tags: tags}
-	if l.TargetGroup, err = in.targetGroup(); err != nil {
+	if err := direct(c, &l, in); err != nil {
 		return nil, err
 	}
 	if err := checkListener(c, l); err != nil {
 		return nil, err
 	}
 	l.ARN = v2ARN(c, path)
+	l.Attributes = map[string]string{"tcp.idle_timeout.seconds": "350"}
+	if len(l.Actions) > 0 {
+		l.Attributes = map[string]string{"routing.http.response.server.enabled": "true"}
+		addRule(c, &store.ListenerRule{Listener: l.ARN})
+	}
 	c.Listeners = append(c.Listeners, l)
 	return &v2Listeners{Listeners: []v2Listener{view(l)}}, nil
 }
@@ -157,8 +160,7 @@ func v2ModifyListener(c *api.Call, in v2ListenerInput) (*v2Listeners, error) {
 	wanted := *l
 	wanted.Protocol, wanted.Port = cmp.Or(in.Protocol, l.Protocol), cmp.Or(in.Port, l.Port)
 	if len(in.DefaultActions) > 0 {
-		var err error
-		if wanted.TargetGroup, err = in.targetGroup(); err != nil {
+		if err := direct(c, &wanted, in); err != nil {
 			return nil, err
 		}
 	}
@@ -176,7 +178,28 @@ func v2DeleteListener(c *api.Call, in v2ListenerArn) (*api.Nothing, error) {
 		return nil, err
 	}
 	c.Listeners = store.Remove(c.Listeners, in.ListenerArn)
+	removeRules(c.World, in.ListenerArn)
 	return nil, nil
+}
+
+func describeListenerAttributes(c *api.Call, in v2ListenerArn) (*v2Attributes, error) {
+	l := store.Find(c.Listeners, in.ListenerArn)
+	if l == nil {
+		return nil, api.Errorf("ListenerNotFound", "One or more listeners not found")
+	}
+	return viewAttributes(l.Attributes), nil
+}
+
+type modifyListenerAttributesInput struct {
+	ListenerArn string
+	Attributes  []store.Pair
+}
+
+func modifyListenerAttributes(c *api.Call, in modifyListenerAttributesInput) (*v2Attributes, error) {
+	if err := touch(c, in.ListenerArn); err != nil {
+		return nil, err
+	}
+	return setAttributes(store.Find(c.Listeners, in.ListenerArn).Attributes, in.Attributes)
 }
 
 type v2DescribeListenersInput struct {

@@ -11,7 +11,7 @@ import (
 // v2Tags finds the tags of any resource of the API by its ARN.
 func v2Tags(w *store.World, arn string) (tags *store.Tags, missing error) {
 	switch {
-	case strings.Contains(arn, ":loadbalancer/net/"):
+	case strings.Contains(arn, ":loadbalancer/"):
 		if l := store.Find(w.LoadBalancers, arn); l != nil {
 			return &l.Tags, nil
 		}
@@ -21,13 +21,20 @@ func v2Tags(w *store.World, arn string) (tags *store.Tags, missing error) {
 			return &g.Tags, nil
 		}
 		return nil, api.Errorf("TargetGroupNotFound", "Target group '%s' not found", arn)
-	case strings.Contains(arn, ":listener/net/"):
+	case strings.Contains(arn, ":listener-rule/"):
+		if r := store.Find(w.ListenerRules, arn); r != nil {
+			return &r.Tags, nil
+		}
+		return nil, api.Errorf("RuleNotFound", "Rule '%s' not found", arn)
+	case strings.Contains(arn, ":listener/"):
 		if l := store.Find(w.Listeners, arn); l != nil {
 			return &l.Tags, nil
 		}
 		return nil, api.Errorf("ListenerNotFound", "Listener '%s' not found", arn)
 	}
-	return nil, api.Errorf("ValidationError", "'%s' is not a valid load balancer, target group or listener ARN", arn)
+	return nil, api.Errorf(
+		"ValidationError", "'%s' is not a valid load balancer, target group, listener or rule ARN", arn,
+	)
 }
 
 // touch checks that the resources exist and that the principal can change them.

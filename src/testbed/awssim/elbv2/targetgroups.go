@@ -108,6 +108,7 @@ type v2TargetGroup struct {
 	LoadBalancerArns           []string   `xml:"LoadBalancerArns>member"`
 	TargetType                 string
 	IpAddressType              string
+	ProtocolVersion            string `xml:",omitempty"`
 }
 
 type v2TargetGroups struct {
@@ -135,6 +136,9 @@ func v2GroupView(c *api.Call, g store.TargetGroup) v2TargetGroup {
 		TargetType:                 g.TargetType,
 		IpAddressType:              "ipv4",
 	}
+	if g.Protocol == "HTTP" {
+		v.ProtocolVersion = "HTTP1"
+	}
 	if h.Matcher != "" {
 		v.Matcher = &v2Matcher{h.Matcher}
 	}
@@ -145,7 +149,11 @@ func v2GroupView(c *api.Call, g store.TargetGroup) v2TargetGroup {
 func balancersOf(w *store.World, group string) []string {
 	var arns []string
 	for _, l := range w.Listeners {
-		if l.TargetGroup == group && !slices.Contains(arns, l.LoadBalancer) {
+		uses := l.TargetGroup == group || slices.Contains(store.Groups(l.Actions), group) ||
+			slices.ContainsFunc(w.ListenerRules, func(r store.ListenerRule) bool {
+				return r.Listener == l.ARN && slices.Contains(store.Groups(r.Actions), group)
+			})
+		if uses && !slices.Contains(arns, l.LoadBalancer) {
 			arns = append(arns, l.LoadBalancer)
 		}
 	}
@@ -177,11 +185,18 @@ func v2CreateTargetGroup(c *api.Call, in v2CreateTargetGroupInput) (*v2TargetGro
 			"load_balancing.cross_zone.enabled":                   "use_load_balancer_configuration",
 		},
 	}
+	check := store.GroupHealthCheck{Protocol: "TCP", Port: "traffic-port", Interval: 30, Healthy: 5, Unhealthy: 2}
+	if g.Protocol == "HTTP" { // of an application load balancer
+		g.Attributes = httpGroupAttributes()
+		check.Protocol, check.Matcher, check.Timeout = "HTTP", "200", 5
+	}
 	if err := balancing.CheckLoadBalancerName(in.Name); err != nil {
 		return nil, err
 	}
-	if err := checkProtocol(g.Protocol, g.Port); err != nil {
-		return nil, err
+	if g.Protocol != "HTTP" {
+		if err := checkProtocol(g.Protocol, g.Port); err != nil {
+			return nil, err
+		}
 	}
 	switch {
 	case store.Find(c.VPCs, g.VPC) == nil:
@@ -196,9 +211,7 @@ func v2CreateTargetGroup(c *api.Call, in v2CreateTargetGroupInput) (*v2TargetGro
 			g.Name,
 		)
 	}
-	if g.HealthCheck, err = in.over(
-		store.GroupHealthCheck{Protocol: "TCP", Port: "traffic-port", Interval: 30, Healthy: 5, Unhealthy: 2},
-	); err != nil {
+	if g.HealthCheck, err = in.over(check); err != nil {
 		return nil, err
 	}
 	g.ARN = v2ARN(c, "targetgroup/"+g.Name)

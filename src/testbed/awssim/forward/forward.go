@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -38,6 +39,8 @@ type Listener struct {
 	Group string // Group.ID
 	// TargetPort is the port on every target; 0 means each target's own.
 	TargetPort int
+	// Rules make it a listener for HTTP; the last one matches every request.
+	Rules []Rule
 }
 
 // Group is a set of targets with one health check.
@@ -151,7 +154,11 @@ func (e *Engine) applyListeners(balancers []Balancer) (errs []error) {
 			addresses[address] = true
 			for _, l := range b.Listeners {
 				key := listenerKey{b.ID, netip.AddrPortFrom(address, uint16(l.Port))}
-				routes[key] = route{group: e.groups[l.Group], port: l.TargetPort}
+				r := route{group: e.groups[l.Group], port: l.TargetPort}
+				for _, rule := range l.Rules {
+					r.rules = append(r.rules, ruleRoute{rule, e.groups[rule.Group]})
+				}
+				routes[key] = r
 			}
 		}
 	}
@@ -218,10 +225,12 @@ func (e *Engine) Close() error {
 type route struct {
 	group *group
 	port  int
+	rules []ruleRoute // of HTTP
 }
 
 type listener struct {
 	socket net.Listener
+	http   *http.Server // nil if it forwards connections
 	log    *slog.Logger
 	route  atomic.Pointer[route]
 
@@ -237,6 +246,13 @@ func listen(address netip.AddrPort, r route, log *slog.Logger) (*listener, error
 	}
 	l := &listener{socket: socket, log: log, open: map[net.Conn]bool{}}
 	l.route.Store(&r)
+	if len(r.rules) > 0 {
+		l.http = &http.Server{
+			Handler: l, ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelInfo),
+		}
+		go func() { _ = l.http.Serve(socket) }()
+		return l, nil
+	}
 	go l.serve()
 	return l, nil
 }
@@ -303,6 +319,9 @@ func (l *listener) untrack(c net.Conn) {
 
 func (l *listener) close() {
 	l.socket.Close()
+	if l.http != nil {
+		l.http.Close()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true

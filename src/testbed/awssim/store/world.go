@@ -58,6 +58,7 @@ type World struct {
 	ClassicLoadBalancers []ClassicLoadBalancer `json:"classic_load_balancers,omitempty"`
 	LoadBalancers        []LoadBalancer        `json:"load_balancers,omitempty"`
 	TargetGroups         []TargetGroup         `json:"target_groups,omitempty"`
+	ListenerRules        []ListenerRule        `json:"listener_rules,omitempty"`
 	Listeners            []Listener            `json:"listeners,omitempty"`
 
 	// Secret seals metadata tokens and role credentials. Random if empty.
@@ -570,6 +571,8 @@ func (g TargetGroup) key() string { return g.ARN }
 func (l Listener) key() string { return l.ARN }
 
 func (r Repository) key() string { return r.Name }
+
+func (r ListenerRule) key() string { return r.ARN }
 
 // Find returns a pointer to the element with the key, or nil.
 func Find[T Resource](list []T, key string) *T {
