@@ -66,6 +66,8 @@ type Config struct {
 	StorageKeys []string `json:"storage_keys,omitempty"`
 	// EncryptionKey is the ARN of the key that Secrets in etcd are encrypted with; empty: a key of the deployment.
 	EncryptionKey string `json:"encryption_key,omitempty"`
+	// LoadBalancerController: the AWS Load Balancer Controller runs on control machines, with their role.
+	LoadBalancerController bool `json:"load_balancer_controller,omitempty"`
 	// NodeKubeconfig is the path of the kubelet's own kubeconfig, with which the machine's Node object can be read once
 	// the kubelet has joined; empty: none. The file may be absent.
 	NodeKubeconfig string `json:"node_kubeconfig,omitempty"`

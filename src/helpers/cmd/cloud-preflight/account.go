@@ -30,6 +30,10 @@ func (f *accountFlags) register(command *cobra.Command) {
 	flags.StringVar(&f.cluster, "cluster", "", "`NAME` of the cluster")
 	flags.BoolVar(&f.policy.CloudRoutes, "cloud-routes", false, "include the permissions to write pod routes")
 	flags.BoolVar(&f.noStorage, "no-storage", false, "leave out the permissions of the EBS CSI driver")
+	flags.BoolVar(
+		&f.policy.LoadBalancerController, "load-balancer-controller", false,
+		"include the permissions of the AWS Load Balancer Controller",
+	)
 	flags.StringSliceVar(
 		&f.policy.Keys,
 		"key",

@@ -94,6 +94,11 @@ func newPolicyCommand() *cobra.Command {
 		"`ARN` of a key that Secrets in etcd are encrypted with (encryption.kms_key); can be repeated",
 	)
 	flags.BoolVar(
+		&o.LoadBalancerController, "load-balancer-controller", false,
+		"include the permissions of the AWS Load Balancer Controller "+
+			"(ops-files/enable-aws-load-balancer-controller.yml)",
+	)
+	flags.BoolVar(
 		&o.WideOpen, "wide-open", false,
 		"allow everything in EC2, load balancers and ECR: for experiments, not for production",
 	)

@@ -26,6 +26,8 @@ func (f *Facts) PolicyOptions(assumed bool) iampolicy.Options {
 		Keys:        f.KeyARNs(),
 		Secrets:     f.SecretKeys(assumed),
 		RoleName:    f.MachineRole(),
+
+		LoadBalancerController: f.Request.LoadBalancerController && !assumed,
 	}
 	if own, known := f.MachineIdentity(); known {
 		o.Partition = own.Partition
@@ -100,6 +102,8 @@ func (f *Facts) PolicyNeeds() iampolicy.Needs {
 		Storage: f.Storage(),
 		Keys:    f.KeyARNs(),
 		Conf:    *f.Conf,
+		// With RoleARN all questions are asked as the role that the cloud controller assumes.
+		LoadBalancerController: f.Request.LoadBalancerController && !f.AssumesRole(),
 	}
 }
 

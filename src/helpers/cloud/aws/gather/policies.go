@@ -118,7 +118,8 @@ func exampleARNs(f *facts.Facts, partition, account, pattern string) []string {
 		"targetgroup": {
 			"k8s-default-web-0123456789/0123456789abcdef",
 		},
-		"listener": {"net/" + name + "/0123456789abcdef/0123456789abcdef"},
+		"listener":      {"net/" + name + "/0123456789abcdef/0123456789abcdef"},
+		"listener-rule": {"app/" + name + "/0123456789abcdef/0123456789abcdef/0123456789abcdef"},
 	}
 	parts := strings.SplitN(pattern, ":", 4) // service, region, account, resource
 	if parts[1] == "*" {

@@ -90,6 +90,12 @@ func (a *Answers) Add(q Question, results []Evaluation) {
 var callsFor = map[string][]string{
 	"elasticloadbalancing:CreateLoadBalancer":          {"loadbalancer"},
 	"elasticloadbalancing:CreateTargetGroup":           {"targetgroup"},
+	"elasticloadbalancing:AddListenerCertificates":     {"listener"},
+	"elasticloadbalancing:CreateRule":                  {"listener"},
+	"elasticloadbalancing:ModifyListenerAttributes":    {"listener"},
+	"elasticloadbalancing:RemoveListenerCertificates":  {"listener"},
+	"elasticloadbalancing:SetIpAddressType":            {"loadbalancer"},
+	"elasticloadbalancing:SetSubnets":                  {"loadbalancer"},
 	"elasticloadbalancing:DeleteListener":              {"listener"},
 	"elasticloadbalancing:ModifyListener":              {"listener"},
 	"elasticloadbalancing:DeleteTargetGroup":           {"targetgroup"},

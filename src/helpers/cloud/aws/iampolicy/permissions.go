@@ -77,6 +77,8 @@ type Needs struct {
 	Keys    []string // ARNs
 	Secrets []string // ARNs of the keys that encrypt Secrets in etcd
 	Conf    cloudconfig.Config
+	// LoadBalancerController: the AWS Load Balancer Controller runs beside the cloud controller.
+	LoadBalancerController bool
 }
 
 // Includes reports whether a row applies, and to the role of the instance profile or to the one that the cloud
@@ -88,7 +90,8 @@ func (n Needs) Includes(p Permission) (own, assumed bool) {
 	if n.Role != preflight.Control || n.Conf.RoleARN == "" {
 		return p.Scope != OtherRole, false
 	}
-	return p.holder != controllers, p.holder != machines
+	// The AWS Load Balancer Controller assumes no role, and makes the cloud controller's calls too.
+	return p.holder != controllers || n.LoadBalancerController, p.holder != machines
 }
 
 // eitherNeeds reports whether a row applies to either role.
@@ -102,14 +105,16 @@ func withRoutes(n Needs) bool { return n.Routes }
 
 func withKeys(n Needs) bool { return len(n.Keys) > 0 }
 
+// The AWS Load Balancer Controller does not read the cloud controller's configuration.
+//
 // createsGroups: with ElbSecurityGroup the cloud controller neither creates nor deletes a group
 // (buildELBSecurityGroupList and buildSecurityGroupsToDelete in cloud-provider-aws), and does not change that group's
 // rules (addSecurityGroupIngress).
-func createsGroups(n Needs) bool { return n.Conf.ElbSecurityGroup == "" }
+func createsGroups(n Needs) bool { return n.Conf.ElbSecurityGroup == "" || n.LoadBalancerController }
 
 // opensNodes: with DisableSecurityGroupIngress the groups of nodes keep their rules
 // (updateInstanceSecurityGroupsForLoadBalancer and updateInstanceSecurityGroupsForNLB).
-func opensNodes(n Needs) bool { return !n.Conf.NoIngressManagement }
+func opensNodes(n Needs) bool { return !n.Conf.NoIngressManagement || n.LoadBalancerController }
 
 // The machines that rows are for.
 var (
@@ -257,6 +262,7 @@ func buildPermissions() []Permission {
 
 	table = append(table, storagePermissions()...)
 	table = append(table, encryptionPermissions()...)
+	table = append(table, loadBalancerControllerPermissions()...)
 
 	const pull = "kubelet pulls images from ECR with it."
 	row(
@@ -372,6 +378,7 @@ var creators = map[string][]string{
 	"loadbalancer":   {"CreateLoadBalancer"},
 	"targetgroup":    {"CreateTargetGroup"},
 	"listener":       {"CreateListener"},
+	"listener-rule":  {"CreateRule"},
 }
 
 // createActions are the actions that tag new resources of a row.

@@ -61,6 +61,8 @@ type Options struct {
 	Storage     bool     // with the permissions of the EBS CSI driver
 	Keys        []string // ARNs of the customer managed keys that volumes are encrypted with
 	Secrets     []string // ARNs of the keys that Secrets in etcd are encrypted with
+	// with the permissions of the AWS Load Balancer Controller
+	LoadBalancerController bool
 	// of the IAM role that gets the policy; defaults to kubernetes-ROLE, or the name in the configuration's RoleARN
 	RoleName    string
 	WideOpen    bool   // ec2:* and elasticloadbalancing:*, for experiments only
@@ -154,6 +156,7 @@ func New(o Options) (Policy, error) {
 	}
 	needs := Needs{
 		Role: o.Role, Routes: o.CloudRoutes, Storage: o.Storage, Keys: o.Keys, Secrets: o.Secrets, Conf: *conf,
+		LoadBalancerController: o.LoadBalancerController,
 	}
 	policy := Policy{Version: policyVersion}
 	index := map[string]int{}
@@ -198,6 +201,7 @@ func DefaultRoleName(role preflight.Role) string { return "kubernetes-" + string
 const policyVersion = "2012-10-17"
 
 var serviceNames = map[string]string{
+	"acm":                  "Acm",
 	"ec2":                  "Ec2",
 	"elasticloadbalancing": "LoadBalancers",
 	"ecr":                  "Ecr",

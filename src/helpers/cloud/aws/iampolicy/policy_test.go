@@ -1,6 +1,8 @@
 package iampolicy
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,12 +15,13 @@ func TestPolicies(t *testing.T) {
 		for _, partition := range []string{"aws", "aws-cn", "aws-us-gov"} {
 			p, err := New(
 				Options{
-					Role:        role,
-					Cluster:     "prod",
-					Partition:   partition,
-					CloudRoutes: true,
-					Storage:     true,
-					Keys:        []string{"arn:" + partition + ":kms:x:123456789012:key/y"},
+					Role:                   role,
+					Cluster:                "prod",
+					Partition:              partition,
+					CloudRoutes:            true,
+					Storage:                true,
+					LoadBalancerController: true,
+					Keys:                   []string{"arn:" + partition + ":kms:x:123456789012:key/y"},
 				},
 			)
 			if err != nil {
@@ -39,6 +42,7 @@ func TestPolicies(t *testing.T) {
 				for _, a := range s.Action {
 					name := a[strings.Index(a, ":")+1:]
 					reads := strings.HasPrefix(name, "Describe") || strings.HasPrefix(name, "GetEbs") ||
+						strings.HasPrefix(name, "List") ||
 						strings.HasPrefix(a, "ecr") ||
 						s.Sid == "Ec2CreateInVpc" ||
 						s.Sid == "IamAskAboutItself"
@@ -49,7 +53,9 @@ func TestPolicies(t *testing.T) {
 			}
 			slices.Sort(actions)
 			want := slices.DeleteFunc(
-				Needs{Role: role, Routes: true, Storage: true, Keys: []string{"key"}}.Actions(),
+				Needs{
+					Role: role, Routes: true, Storage: true, Keys: []string{"key"}, LoadBalancerController: true,
+				}.Actions(),
 				func(a string) bool {
 					return partition != "aws" &&
 						(strings.HasPrefix(a, "ecr-public:") || a == "sts:GetServiceBearerToken")
@@ -81,6 +87,30 @@ func TestPolicies(t *testing.T) {
 	wide, err := New(Options{Role: preflight.Control, WideOpen: true})
 	if err != nil || wide.Statement[0].Sid != "WideOpenNotForProduction" {
 		t.Errorf("%+v, %v", wide, err)
+	}
+}
+
+// TestLoadBalancerControllerCallsItsPermissions looks each permission up in the pinned module, in what it calls AWS
+// with.
+func TestLoadBalancerControllerCallsItsPermissions(t *testing.T) {
+	dir := moduleDir("aws-load-balancer-controller", "sigs.k8s.io/aws-load-balancer-controller")
+	if dir == "" {
+		t.Skip("the source is not in the module cache; make components downloads it")
+	}
+	var source strings.Builder
+	for _, file := range []string{"elbv2.go", "ec2.go", "acm.go"} {
+		text, err := os.ReadFile(filepath.Join(dir, "pkg/aws/services", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		source.Write(text)
+	}
+	for _, p := range loadBalancerControllerPermissions() {
+		_, name, _ := strings.Cut(p.Action, ":")
+		calls := []string{"." + name + "(", "New" + name + "Paginator("}
+		if !slices.ContainsFunc(calls, func(c string) bool { return strings.Contains(source.String(), c) }) {
+			t.Errorf("%s is in the policy, but the controller does not call it", p.Action)
+		}
 	}
 }
 
