@@ -59,13 +59,19 @@ func (b Builder) Packages() []Package {
 		}
 		return p
 	}
-	csi := of("csi", "csi")
-	csi.Trees = append(csi.Trees, archive.Tree{Dir: b.path("components", "csi", "manifests"), Prefix: "manifests"})
+	withManifests := func(p Package) Package {
+		for _, component := range p.Components {
+			dir := b.path("components", component, "manifests")
+			p.Trees = append(p.Trees, archive.Tree{Dir: dir, Prefix: "manifests"})
+		}
+		return p
+	}
 	return []Package{
 		of("kubernetes", "kubernetes"),
 		of("cloud-provider-aws", "cloud-provider-aws"),
 		of("cloud-provider-openstack", "cloud-provider-openstack"),
-		csi,
+		withManifests(of("csi", "csi")),
+		withManifests(of("aws-load-balancer-controller", "aws-load-balancer-controller")),
 		of("containerd", "containerd", "runc"),
 		of("etcd", "etcd"),
 		of("flannel", "flannel"),

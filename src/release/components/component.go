@@ -131,6 +131,20 @@ func All() []Component {
 			}}},
 		},
 		{
+			Name: "aws-load-balancer-controller", Pin: "aws-load-balancer-controller",
+			Module: "sigs.k8s.io/aws-load-balancer-controller",
+			Binaries: []Binary{
+				{"aws-load-balancer-controller", "sigs.k8s.io/aws-load-balancer-controller"},
+			},
+			Variables: map[string]string{
+				"sigs.k8s.io/aws-load-balancer-controller/pkg/version.GitVersion": "{version}",
+			},
+			Manifests: []Manifests{{"sigs.k8s.io/aws-load-balancer-controller", []string{
+				"config/crd/bases/elbv2.k8s.aws_ingressclassparams.yaml",
+				"config/crd/bases/elbv2.k8s.aws_targetgroupbindings.yaml",
+			}}},
+		},
+		{
 			Name: "containerd", Pin: "containerd", Module: "github.com/containerd/containerd/v2",
 			Binaries: []Binary{
 				{"containerd", "."},

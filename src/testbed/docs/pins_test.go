@@ -198,7 +198,7 @@ func TestRenovateUpdatesTools(t *testing.T) {
 }
 
 func TestVersionsTableAgreesWithPins(t *testing.T) {
-	row := regexp.MustCompile(`(?m)^\| [^|]+ \| ([0-9.]+) \| \[(src/components/[^]]+/go\.mod)\]`)
+	row := regexp.MustCompile(`(?m)^\| [^|]+ \| ([0-9][0-9a-f.-]*) \| \[(src/components/[^]]+/go\.mod)\]`)
 	rows := row.FindAllStringSubmatch(read(t, "docs/versions.md"), -1)
 	listed := map[string]bool{}
 	for _, m := range rows {

@@ -208,6 +208,13 @@ var everything = map[string]values{
 			"worker": []any{values{"key": "example.com/gpu", "value": "present", "effect": "NoSchedule"}},
 		},
 	},
+	"aws-load-balancer-controller": {
+		"api":        values{"host": "api.example"},
+		"log_level":  "debug",
+		"metrics":    values{"bind_address": "0.0.0.0"},
+		"extra_tags": values{"team": "platform"},
+		"extra_args": values{"default-load-balancer-scheme": "internet-facing"},
+	},
 	"metrics-server": {
 		"hostname":          "metrics.example",
 		"port":              4444,
@@ -376,6 +383,9 @@ var pluginLink = map[string]values{"kms-plugin": {}}
 // metricsLink is that of the job metrics-server.
 var metricsLink = map[string]values{"metrics-server": {}}
 
+// balancersLink is that of the job aws-load-balancer-controller.
+var balancersLink = map[string]values{"load-balancer-controller": {}}
+
 // controllerLink is that of the job cloud-controller-image.
 var controllerLink = map[string]values{"cloud-controller": {}}
 
@@ -396,6 +406,7 @@ func goldenCases(t testing.TB, job string) map[string]input {
 		linked(rolesLink).
 		linked(pluginLink).
 		linked(metricsLink).
+		linked(balancersLink).
 		linked(controllerLink)
 	cases := map[string]input{"minimal": inputFor(t, job), "all": all}
 	if job == "flannel" {

@@ -529,6 +529,56 @@ var opsCases = withProviders(map[string]opsCase{
 			}
 		}
 	}},
+	"enable-aws-load-balancer-controller.yml": {
+		deployment{ops: []string{"aws.yml", "enable-aws-load-balancer-controller.yml"}},
+		func(t *testing.T, p *director.Plan) {
+			control := group(t, p, "control")
+			const job = "aws-load-balancer-controller"
+			roots := x509.NewCertPool()
+			flags := decode[values](t, file(t, control, job, "config/flags.json"))["flags"].(values)
+			asked := 0
+			for _, object := range objects(t, file(t, control, job, "config/manifests/30-webhooks.yml")) {
+				for _, hook := range object["webhooks"].([]any) {
+					asked++
+					client := hook.(values)["clientConfig"].(values)
+					if want := fmt.Sprintf("https://127.0.0.1:%v/", flags["webhook-bind-port"]); !strings.HasPrefix(
+						fmt.Sprint(client["url"]), want,
+					) {
+						t.Errorf("API servers ask %v, want %s on their VM", client["url"], want)
+					}
+					bundle, err := base64.StdEncoding.DecodeString(fmt.Sprint(client["caBundle"]))
+					if err != nil || !roots.AppendCertsFromPEM(bundle) {
+						t.Errorf("CA bundle of %v: %v", hook.(values)["name"], err)
+					}
+				}
+			}
+			if asked != 5 {
+				t.Errorf("%d webhooks, want 5", asked)
+			}
+			serving := parseCertificate(t, file(t, control, job, "config/server.pem"))
+			if _, err := serving.Verify(x509.VerifyOptions{DNSName: "127.0.0.1", Roots: roots}); err != nil {
+				t.Errorf("API servers refuse the certificate: %v", err)
+			}
+			for _, want := range []string{
+				"--dir=/var/vcap/jobs/aws-load-balancer-controller/config/manifests",
+				"--dir=/var/vcap/packages/aws-load-balancer-controller/manifests",
+			} {
+				if text := string(file(t, control, "kubernetes-addons", "bin/apply")); !strings.Contains(text, want) {
+					t.Errorf("%s is not applied:\n%s", want, text)
+				}
+			}
+			if config := decode[values](
+				t, file(t, control, "cloud-provider", "config/preflight.json"),
+			); config["load_balancer_controller"] != true {
+				t.Error("the preflight does not know of the controller's permissions")
+			}
+			if config := decode[values](
+				t, file(t, group(t, p, "worker"), "cloud-provider", "config/preflight.json"),
+			); config["load_balancer_controller"] != nil {
+				t.Error("the preflight of workers asks for the controller's permissions")
+			}
+		},
+	},
 	"enable-metrics-server.yml": {
 		deployment{ops: []string{"enable-metrics-server.yml"}},
 		func(t *testing.T, p *director.Plan) {

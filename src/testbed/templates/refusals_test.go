@@ -1233,6 +1233,33 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			values{"labels": values{"bosh.io/instance-group": "control"}},
 			[]string{"labels is", "kubelet-csr-approver sets the labels bosh.io/"},
 		},
+		{
+			"log level of another program", "aws-load-balancer-controller", values{"log_level": 2},
+			[]string{"log_level is 2", "debug or info"},
+		},
+		{
+			"the controller's own tag", "aws-load-balancer-controller",
+			values{"extra_tags": values{"elbv2.k8s.aws/cluster": "other"}},
+			[]string{"extra_tags is", "elbv2.k8s.aws/*", "are set by the controller or AWS"},
+		},
+		{
+			"the cluster's tag", "aws-load-balancer-controller",
+			values{"extra_tags": values{"kubernetes.io/cluster/prod": "shared"}},
+			[]string{"extra_tags is", "kubernetes.io/*"},
+		},
+		{
+			"tags as a list", "aws-load-balancer-controller", values{"extra_tags": []any{"team"}},
+			[]string{`extra_tags is ["team"]`, "must map names of tags to values"},
+		},
+		{
+			"a comma in a tag", "aws-load-balancer-controller", values{"extra_tags": values{"team": "a,b"}},
+			[]string{"extra_tags is", "without commas"},
+		},
+		{
+			"feature gates", "aws-load-balancer-controller",
+			values{"extra_args": values{"feature-gates": values{"ALBGatewayAPI": true}}},
+			[]string{"feature-gates: Gateway API is off"},
+		},
 		{"privileged port", "metrics-server", values{"port": 443}, []string{"port is 443", "1024 to 65535"}},
 		{
 			"port of the API",

@@ -276,8 +276,11 @@ var required = map[string]values{
 		"tls": values{"client": certificate("client"), "server": certificate("server")},
 	},
 	"cloud-controller-image": {"images": values{"cloud-controller-manager": "registry.example/ccm:v1"}},
-	"ebs-csi-controller":     {"tls": values{"client": certificate("client")}},
-	"ebs-csi-node":           {},
+	"aws-load-balancer-controller": {
+		"tls": values{"client": certificate("client"), "server": certificate("server")},
+	},
+	"ebs-csi-controller": {"tls": values{"client": certificate("client")}},
+	"ebs-csi-node":       {},
 	"kubelet-csr-approver": {
 		"join": values{"hostname": "join.prod.kubernetes.internal", "secret": "join-secret-0123456789"},
 		"tls":  values{"client": certificate("client"), "server": certificate("server")},

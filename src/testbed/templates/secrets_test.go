@@ -50,12 +50,15 @@ var secrets = map[string]struct {
 	"vsphere-preflight":      {onlyRoot, nil},
 	"cloud-provider":         {onlyRoot, []string{"config/cloud.conf", "config/environment"}},
 	"containerd":             {onlyRoot, []string{"config/flags.json", "config/write-registry-hosts"}},
-	"ebs-csi-controller":     {groupVcap, []string{"config/client.key", "config/flags.json"}},
-	"ebs-csi-node":           {onlyRoot, []string{"config/flags.json"}},
-	"etcd":                   {groupVcap, []string{"config/peer.key", "config/s3_credentials", "config/server.key"}},
-	"etcd-snapshot":          {onlyRoot, nil},
-	"etcd-defragment":        {onlyRoot, nil},
-	"flannel":                {onlyRoot, nil},
+	"aws-load-balancer-controller": {
+		groupVcap, []string{"config/client.key", "config/flags.json", "config/server.key"},
+	},
+	"ebs-csi-controller": {groupVcap, []string{"config/client.key", "config/flags.json"}},
+	"ebs-csi-node":       {onlyRoot, []string{"config/flags.json"}},
+	"etcd":               {groupVcap, []string{"config/peer.key", "config/s3_credentials", "config/server.key"}},
+	"etcd-snapshot":      {onlyRoot, nil},
+	"etcd-defragment":    {onlyRoot, nil},
+	"flannel":            {onlyRoot, nil},
 	"kube-apiserver": {
 		groupVcap,
 		[]string{
