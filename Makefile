@@ -156,10 +156,11 @@ test-acceptance: release lab ## Deploy in labs and look at the clusters; needs r
 
 .PHONY: soak
 soak: release lab ## Run the tests that are slow by nature, in labs, as the pipeline does at night; needs root
-	@ci/setup.sh strace
+	@ci/setup.sh strace busybox-static
 	@ci/prometheus.sh promtool prometheus
 	@$(BUILD)/bin/components kubernetes-previous
 	@cd src/testbed && $(PROGRAMS) PROMETHEUS_BIN=$(CURDIR)/$(BUILD)/bin/prometheus ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 3h -v -run '^TestSoak' ./acceptance
+	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 30m -v -run '^TestSoak' ./firstcluster
 
 .PHONY: cis
 cis: release lab ## Check a cluster against the CIS Kubernetes Benchmark with kube-bench; report in .build/cis; needs root

@@ -22,7 +22,6 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"kubernetes-release/testbed/awssim"
-	"kubernetes-release/testbed/awssim/store"
 	"kubernetes-release/testbed/lab/cpi"
 	"kubernetes-release/testbed/lab/director/manifest"
 )
@@ -118,7 +117,9 @@ func runCommand(global *opts.BoshOpts, command any) error {
 		if o.Args.Name != "smoke-tests" {
 			return fmt.Errorf("nothing checks the errand %s", o.Args.Name)
 		}
-		return onDeployment(global.DeploymentOpt, func() error { return runLab("errand", o.Args.Name) })
+		return onDeployment(global.DeploymentOpt, func() error {
+			return runLab(global.DeploymentOpt, "errand", o.Args.Name)
+		})
 	case *opts.SSHOpts:
 		if o.Args.Slug.String() != "control/0" ||
 			!slices.Equal(o.RawOpts.AsStrings(), []string{"-N", "-L6443:127.0.0.1:6443"}) {
@@ -241,8 +242,8 @@ func onDeployment(name string, do func() error) error {
 	return nil
 }
 
-// deploy interpolates the manifest. The lab deploys the first cluster, if there is a lab; of other clusters the VMs are
-// created in the account, with the Director's key.
+// deploy interpolates the manifest. The lab deploys it, if there is a lab; otherwise the VMs are created in the account,
+// with the Director's key.
 func deploy(name string, o *opts.DeployOpts) error {
 	text, err := template.NewTemplate(o.Args.Manifest.Bytes).
 		Evaluate(o.AsVariables(), o.AsOp(), template.EvaluateOpts{})
@@ -271,7 +272,7 @@ func deploy(name string, o *opts.DeployOpts) error {
 	}
 	var ids []string
 	if runsInLab(name) {
-		err = deployInLab(text)
+		err = deployInLab(name, text)
 	} else {
 		ids, err = launchAll(config, &m)
 	}
@@ -372,16 +373,7 @@ func deleteDeployment(name string) error {
 		return err
 	}
 	if runsInLab(name) {
-		w, err := readWorld(context.Background(), os.Getenv("AWS_ENDPOINT_URL"))
-		if err != nil {
-			return err
-		}
-		deleted := func(v store.Volume) bool { return v.State == store.VolumeDeleting }
-		left := slices.DeleteFunc(w.Volumes, deleted)
-		if n := len(left) + len(w.ClassicLoadBalancers) + len(w.LoadBalancers); n > 0 {
-			return fmt.Errorf("%d volumes and load balancers are left, which only the cluster deletes", n)
-		}
-		if err := runLab("stop", "--hard"); err != nil {
+		if err := deleteInLab(name); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,35 @@ func TestFirstClusterInLab(t *testing.T) {
 	if os.Getenv("ACCEPTANCE") == "" {
 		t.Skip("requires root and a built release; `make test-acceptance` runs it")
 	}
+	out := runInLab(t)
+	for _, want := range []string{"Errand 'smoke-tests' succeeded", "kubernetes-staging: 6 VMs"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in the output", want)
+		}
+	}
+}
+
+// TestSoakBothClustersInLab runs the page with both clusters side by side, each on a single VM. The second one creates a
+// load balancer and a volume beside those of the first one, which keeps all that it has in the account, and whose
+// preflight still passes.
+func TestSoakBothClustersInLab(t *testing.T) {
+	if os.Getenv("ACCEPTANCE") == "" || os.Getenv("SOAK") == "" {
+		t.Skip("requires root and a built release, and takes several minutes; `make soak` runs it")
+	}
+	out := runInLab(t, bothVariable+"=1")
+	for _, want := range []string{"the first cluster has what it had", "Errand 'cloud-preflight' succeeded"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in the output", want)
+		}
+	}
+	if n := strings.Count(out, "Errand 'smoke-tests' succeeded"); n != 2 {
+		t.Errorf("the smoke tests of %d clusters succeeded, want 2", n)
+	}
+}
+
+// runInLab runs the page in a lab, and returns its output.
+func runInLab(t *testing.T, env ...string) string {
+	t.Helper()
 	state, err := os.MkdirTemp("", "kubernetes-lab-")
 	if err != nil {
 		t.Fatal(err)
@@ -59,15 +89,15 @@ func TestFirstClusterInLab(t *testing.T) {
 	edits := exampleToAccount + `;s/\b10\.0\./` + first + `/g;s/^(dns_servers: ).*/\1[` + vpc.Gateway().String() + "]/"
 	script := page.script(edits, true)
 	started := time.Now()
-	out, err := page.run(t, script, "FIRST_CLUSTER_LAB="+state, "AWS_ENDPOINT_URL="+account.URL(vpc))
+	env = append(env, "FIRST_CLUSTER_LAB="+state, "AWS_ENDPOINT_URL="+account.URL(vpc))
+	out, err := page.run(t, script, env...)
 	t.Logf("%s\nthe page took %s", out, time.Since(started).Round(time.Second))
 	if err != nil {
 		deployLog, _ := tail.File(filepath.Join(state, "log", "lab.log"), 0, 16<<10, 40)
 		t.Fatalf("%v\n%s", err, deployLog)
 	}
 	for _, want := range []string{
-		"created       IAM role kubernetes-control\n", "Errand 'smoke-tests' succeeded",
-		"deployment.apps/hello condition met", "kubernetes-staging: 6 VMs",
+		"created       IAM role kubernetes-control\n", "deployment.apps/hello condition met",
 		"deleted       IAM role kubernetes-worker\n",
 	} {
 		if !strings.Contains(out, want) {
@@ -80,6 +110,7 @@ func TestFirstClusterInLab(t *testing.T) {
 		t.Errorf("curl printed %q", starts)
 	}
 	checkNothingLeft(t, vpc)
+	return out
 }
 
 // inLab is a command of bin/lab.
@@ -133,11 +164,25 @@ func readWorld(ctx context.Context, api string) (*store.World, error) {
 // labState is the folder of the lab, empty if there is none.
 func labState() string { return os.Getenv("FIRST_CLUSTER_LAB") }
 
-// runsInLab reports whether the lab runs a deployment: that of the page's first cluster. A lab has one deployment.
-func runsInLab(deployment string) bool { return labState() != "" && deployment == "kubernetes" }
+// bothVariable is set if the lab runs the second cluster too.
+const bothVariable = "FIRST_CLUSTER_BOTH"
 
-// runLab runs a command of bin/lab in place of the program that the page names.
-func runLab(args ...string) error {
+// runsInLab reports whether the lab runs a deployment, if there is a lab.
+func runsInLab(deployment string) bool {
+	return labState() != "" && (deployment == firstDeployment || os.Getenv(bothVariable) != "")
+}
+
+// firstDeployment is the page's first deployment, which is also the lab's, and firstCluster its cluster.
+const (
+	firstDeployment = "kubernetes"
+	firstCluster    = "prod"
+)
+
+// runLab runs a command of bin/lab on a deployment in place of the program that the page names.
+func runLab(deployment string, args ...string) error {
+	if deployment != firstDeployment {
+		args = append([]string{args[0], "--deployment", deployment}, args[1:]...)
+	}
 	command := inLab(context.Background(), labState(), args...)
 	command.Dir = repository()
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -147,8 +192,102 @@ func runLab(args ...string) error {
 	return nil
 }
 
+// belongings is what has the tag of a cluster in the account, but for subnets, which clusters share.
+func belongings(cluster string) ([]any, error) {
+	w, err := readWorld(context.Background(), os.Getenv("AWS_ENDPOINT_URL"))
+	if err != nil {
+		return nil, err
+	}
+	var own []any
+	add := func(tags store.Tags, resource any) {
+		if _, ok := tags[clusterTag+cluster]; ok {
+			own = append(own, resource)
+		}
+	}
+	for _, i := range w.Instances {
+		if i.State != store.Terminated {
+			add(i.Tags, i)
+		}
+	}
+	for _, g := range w.SecurityGroups {
+		add(g.Tags, g)
+	}
+	for _, v := range w.Volumes {
+		if v.State != store.VolumeDeleting {
+			add(v.Tags, v)
+		}
+	}
+	for _, b := range w.ClassicLoadBalancers {
+		add(b.Tags, b)
+	}
+	for _, b := range w.LoadBalancers {
+		add(b.Tags, b)
+	}
+	return own, nil
+}
+
+func belongingsAsText(cluster string) ([]byte, error) {
+	own, err := belongings(cluster)
+	if err != nil {
+		return nil, err
+	}
+	return json.MarshalIndent(own, "", "  ")
+}
+
+// noteFirst notes what the first cluster has in the account, before another one is deployed beside it.
+func noteFirst() error {
+	text, err := belongingsAsText(firstCluster)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join("director", "first-before.json"), text, 0o600)
+}
+
+// checkFirst expects that the first cluster has what it had in the account, and that its preflight passes, while another
+// one runs beside it.
+func checkFirst() error {
+	before, err := os.ReadFile(filepath.Join("director", "first-before.json"))
+	if err != nil {
+		return err
+	}
+	now, err := belongingsAsText(firstCluster)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(before, now) {
+		return fmt.Errorf("the second cluster changed what the first one has:\n%s\nbefore:\n%s", now, before)
+	}
+	fmt.Println("the first cluster has what it had")
+	return runLab(firstDeployment, "errand", "cloud-preflight")
+}
+
+// deleteInLab deletes a deployment, after what only its cluster can delete.
+func deleteInLab(name string) error {
+	if name != firstDeployment {
+		if err := checkFirst(); err != nil {
+			return err
+		}
+		return runLab(name, "down", "--orderly")
+	}
+	w, err := readWorld(context.Background(), os.Getenv("AWS_ENDPOINT_URL"))
+	if err != nil {
+		return err
+	}
+	deleted := func(v store.Volume) bool { return v.State == store.VolumeDeleting }
+	left := slices.DeleteFunc(w.Volumes, deleted)
+	if n := len(left) + len(w.ClassicLoadBalancers) + len(w.LoadBalancers); n > 0 {
+		return fmt.Errorf("%d volumes and load balancers are left, which only the cluster deletes", n)
+	}
+	return runLab(name, "stop", "--hard")
+}
+
 // deployInLab deploys what the CLI sends to a Director: an interpolated manifest. The Director merges cloud configs.
-func deployInLab(manifest []byte) error {
+func deployInLab(name string, manifest []byte) error {
+	if name != firstDeployment {
+		if err := noteFirst(); err != nil {
+			return err
+		}
+	}
 	file, err := filepath.Abs(filepath.Join("director", "manifest.yml"))
 	if err != nil {
 		return err
@@ -171,7 +310,7 @@ func deployInLab(manifest []byte) error {
 	for _, config := range configs {
 		args = append(args, "--cloud-config", config)
 	}
-	if err := runLab(args...); err != nil {
+	if err := runLab(name, args...); err != nil || name != firstDeployment {
 		return err
 	}
 	return importImage()

@@ -147,7 +147,7 @@ func replaceBy(path string, args []string) error {
 // runCurl runs the real one where names are resolved by the lab's DNS. Without a lab, only its arguments are checked.
 func runCurl(args []string) error {
 	if labState() != "" {
-		return runLab(append([]string{"client", "/usr/bin/curl"}, args...)...)
+		return runLab(firstDeployment, append([]string{"client", "/usr/bin/curl"}, args...)...)
 	}
 	want := []string{"--retry", "30", "--retry-delay", "10", "--retry-all-errors", "http://hello.elb.example/"}
 	if !slices.Equal(args, want) {

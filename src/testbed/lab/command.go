@@ -13,8 +13,11 @@ import (
 func (l *Lab) Command() func(string) string {
 	program := Relative(l.Executable)
 	state := ""
-	if dir := Relative(l.Dir); dir != ".lab" {
+	if dir := Relative(l.Root); dir != ".lab" {
 		state = " --state " + dir
+	}
+	if l.Dir != l.Root {
+		state += " --deployment " + filepath.Base(l.Dir)
 	}
 	return func(name string) string {
 		return program + " " + name + state

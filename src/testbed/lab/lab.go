@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"time"
 
 	"kubernetes-release/internal/atomicfile"
@@ -21,11 +22,14 @@ import (
 	"kubernetes-release/testbed/lab/account"
 	"kubernetes-release/testbed/lab/director"
 	"kubernetes-release/testbed/lab/network"
+	"kubernetes-release/testbed/lab/vm"
 )
 
-// Lab is one lab. All its state is in its directory.
+// Lab is one lab, as commands on one of its deployments see it. All its state is in its directory.
 type Lab struct {
-	// Dir is the state directory, absolute.
+	// Root is the lab's directory, absolute.
+	Root string
+	// Dir is the state directory of the deployment: Root, or a directory below it of a further deployment.
 	Dir     string
 	Network network.Network
 	// Out and Err are the operator's terminal.
@@ -66,7 +70,7 @@ func Open(dir string, create bool) (*Lab, error) {
 		return nil, err
 	}
 	l := &Lab{
-		Dir: dir, Out: os.Stdout, Err: os.Stderr, Executable: executable,
+		Root: dir, Dir: dir, Out: os.Stdout, Err: os.Stderr, Executable: executable,
 		BPM: filepath.Join(filepath.Dir(executable), "bpm"), Log: slog.New(slog.DiscardHandler),
 	}
 	text, err := os.ReadFile(l.Path("lab.json"))
@@ -86,6 +90,34 @@ func Open(dir string, create bool) (*Lab, error) {
 	return l, l.create()
 }
 
+// deploymentName is what the name of a further deployment can be.
+var deploymentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`)
+
+// OpenDeployment opens the lab in dir, as Open does, for commands on a further deployment of its Director, or on the
+// first one if name is empty. Deployments of a lab share its network and its account.
+func OpenDeployment(dir, name string, create bool) (*Lab, error) {
+	if name != "" && !deploymentName.MatchString(name) {
+		return nil, fmt.Errorf("deployment '%s': must be letters, digits, dashes and underscores", name)
+	}
+	l, err := Open(dir, create)
+	if name != "" && l != nil {
+		l.Dir = vm.DeploymentDir(l.Root, name)
+	}
+	return l, err
+}
+
+// Deployments are the lab as commands on each of its deployments see it.
+func (l *Lab) Deployments() ([]*Lab, error) {
+	dirs, err := vm.StateDirs(l.Root)
+	var all []*Lab
+	for _, dir := range dirs {
+		deployment := *l
+		deployment.Dir = dir
+		all = append(all, &deployment)
+	}
+	return all, err
+}
+
 // create chooses a network for the lab, records it and creates it.
 func (l *Lab) create() (err error) {
 	if l.Network, err = network.Choose(); err != nil {
@@ -95,7 +127,7 @@ func (l *Lab) create() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Write(l.Path("lab.json"), append(text, '\n'), 0o644); err != nil {
+	if err := atomicfile.Write(filepath.Join(l.Root, "lab.json"), append(text, '\n'), 0o644); err != nil {
 		return err
 	}
 	l.created = true
@@ -107,15 +139,15 @@ func (l *Lab) Abandon() error {
 	if !l.created {
 		return nil
 	}
-	return errors.Join(l.Network.Destroy(), os.Remove(l.Path("lab.json")))
+	return errors.Join(l.Network.Destroy(), os.Remove(filepath.Join(l.Root, "lab.json")))
 }
 
 // Account is the lab's AWS account.
 func (l *Lab) Account() account.Account {
-	return account.Account{Dir: l.Dir, Network: l.Network, Executable: l.Executable}
+	return account.Account{Dir: l.Root, Network: l.Network, Executable: l.Executable}
 }
 
-// Path returns a path below the state directory.
+// Path returns a path below the state directory of the deployment.
 func (l *Lab) Path(parts ...string) string {
 	return filepath.Join(append([]string{l.Dir}, parts...)...)
 }
@@ -125,7 +157,7 @@ func (l *Lab) Lock(command string) (release func(), err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
 	defer cancel()
 	holder := fmt.Sprintf("lab %s, process %d, since %s", command, os.Getpid(), logging.Time(time.Now()))
-	release, err = filelock.Acquire(ctx, l.Path("lock"), holder, nil)
+	release, err = filelock.Acquire(ctx, filepath.Join(l.Root, "lock"), holder, nil)
 	if held := (*filelock.HeldError)(nil); errors.As(err, &held) {
 		return nil, fmt.Errorf(
 			"another command is changing this lab: %s; wait for it, or use --state for a second lab", held.Holder,

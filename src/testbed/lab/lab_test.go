@@ -31,7 +31,7 @@ func TestOpenReusesTheNetworkNumber(t *testing.T) {
 }
 
 func TestLockNamesTheOtherCommand(t *testing.T) {
-	l := &Lab{Dir: t.TempDir()}
+	l := &Lab{Root: t.TempDir()}
 	release, err := l.Lock("up")
 	if err != nil {
 		t.Fatal(err)

@@ -34,6 +34,10 @@ INSTANCE is GROUP, GROUP/INDEX or GROUP/ID, as in control, control/0 or control/
 	root.PersistentFlags().
 		StringVar(&p.state, "state", ".lab", "`directory` of the lab; labs with different directories are independent")
 	_ = root.MarkPersistentFlagDirname("state")
+	root.PersistentFlags().StringVarP(
+		&p.name, "deployment", "d", "",
+		"`name` of a further deployment of the same Director, in the lab's network and account",
+	)
 	root.PersistentFlags().
 		BoolVar(&p.verbose, "verbose", false, "show each variable, package and step; not -v, which sets a variable")
 	root.AddCommand(
@@ -139,7 +143,8 @@ func (p *program) down() *cobra.Command {
 		Use:   "down",
 		Short: "Remove the lab: VMs, network, processes and state",
 		Long: `Removes everything that the lab has created on this machine, and fails if anything is left. Unpacked
-releases, compiled packages and logs are kept for the next lab.`,
+releases, compiled packages and logs are kept for the next lab. With --deployment, it removes the VMs and
+the state of that deployment only.`,
 		RunE: p.run(removes, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) {
 			return 0, teardown.Down(ctx, l, orderly, everything)
 		}),

@@ -16,6 +16,7 @@ import (
 // program is what all commands share.
 type program struct {
 	state   string // the lab's directory
+	name    string // of a further deployment; empty for the first one
 	verbose bool   // show each variable, package and step
 }
 
@@ -52,12 +53,16 @@ func (p *program) run(
 	}
 }
 
+func (p *program) open(create bool) (*lab.Lab, error) {
+	return lab.OpenDeployment(p.state, p.name, create)
+}
+
 // withLab opens the lab for a command.
 func (p *program) withLab(command string, e effect, do func(*lab.Lab) (int, error)) (int, error) {
 	if os.Geteuid() != 0 {
 		return 0, errors.New("the lab creates namespaces and network interfaces, which requires root")
 	}
-	l, err := lab.Open(p.state, false)
+	l, err := p.open(false)
 	switch {
 	case lab.IsNoLab(err) && e == removes:
 		fmt.Printf("There is no lab in %s; nothing to remove.\n", l.Dir)
@@ -71,7 +76,7 @@ func (p *program) withLab(command string, e effect, do func(*lab.Lab) (int, erro
 			return 0, err
 		}
 		defer release()
-		if l, err = lab.Open(p.state, e == creates); err != nil { // again, now that no other command can change it
+		if l, err = p.open(e == creates); err != nil { // again, now that no other command can change it
 			return 0, err
 		}
 		if err := l.OpenLog(); err != nil && e != removes {
@@ -111,7 +116,7 @@ func (p *program) completeInstanceAndJob(
 }
 
 func (p *program) completions(names func(*lab.Lab) []string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	l, err := lab.Open(p.state, false)
+	l, err := p.open(false)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

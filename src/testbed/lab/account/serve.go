@@ -56,7 +56,7 @@ func (a Account) Serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("starting the simulated cloud: %w", err)
 	}
-	bosh := names.NewResolver(a.Dir, log)
+	bosh := names.NewResolvers(a.Dir, log)
 	resolver := &dns.Server{Log: log, Lookups: []dns.Lookup{bosh.Lookup, func(name string) ([]netip.Addr, bool) {
 		addresses := simulator.Lookup(name)
 		return addresses, len(addresses) > 0

@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,12 +9,15 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"gopkg.in/yaml.v3"
 
+	"kubernetes-release/internal/poll"
 	"kubernetes-release/testbed/lab"
 	"kubernetes-release/testbed/lab/director"
 	"kubernetes-release/testbed/lab/director/manifest"
@@ -26,8 +30,10 @@ import (
 // testLab is a lab without a network.
 func testLab(t *testing.T) *lab.Lab {
 	t.Helper()
+	root := t.TempDir()
 	return &lab.Lab{
-		Dir:     t.TempDir(),
+		Root:    root,
+		Dir:     root,
 		Network: network.Network{Number: 77},
 		Out:     io.Discard,
 		Err:     io.Discard,
@@ -150,7 +156,7 @@ func TestWritesAccessFiles(t *testing.T) {
 
 func TestPublishedNamesAreResolved(t *testing.T) {
 	s := testSession(t)
-	if err := names.Publish(s.Dir, s.plan); err != nil {
+	if err := names.Publish(s.Root, s.Dir, s.plan); err != nil {
 		t.Fatal(err)
 	}
 	r := names.NewResolver(s.Dir, s.Log)
@@ -159,6 +165,61 @@ func TestPublishedNamesAreResolved(t *testing.T) {
 			t.Errorf("%s: got %v, %v", name, got, found)
 		}
 	}
+}
+
+// TestDeploymentsShareTheLab: a further deployment gets no address of the first one, the names of both are resolved, and
+// one is gone when it is deleted.
+func TestDeploymentsShareTheLab(t *testing.T) {
+	first := testSession(t)
+	if err := first.director.Store.Update(func(state *director.State) {
+		state.Instances = []*director.Instance{first.plan.Groups[0].Instances[0].Instance}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	second := *first
+	further := *first.Lab
+	further.Dir = filepath.Join(first.Root, "deployments", "staging")
+	second.Lab = &further
+	if err := os.MkdirAll(further.Dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	taken, err := takenElsewhere(second.Lab)
+	if err != nil || fmt.Sprint(taken) != "[10.77.16.4]" {
+		t.Errorf("addresses of the first deployment: %v, %v", taken, err)
+	}
+	if taken, err := takenElsewhere(first.Lab); err != nil || len(taken) > 0 {
+		t.Errorf("addresses of the second deployment: %v, %v", taken, err)
+	}
+	plan := *first.plan
+	plan.Manifest = &manifest.Manifest{Name: "staging"}
+	second.plan = &plan
+	for _, s := range []*session{first, &second} {
+		if err := names.Publish(s.Root, s.Dir, s.plan); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := names.NewResolvers(first.Root, first.Log)
+	go r.Run(t.Context())
+	resolves := func(deployment string, want bool) {
+		t.Helper()
+		if err := poll.Within(
+			t.Context(), 30*time.Second, 10*time.Millisecond, func(context.Context) error {
+				if _, found := r.Lookup("q-a1s0.control.n." + deployment + ".bosh"); found != want {
+					return fmt.Errorf("the names of %s: found %t", deployment, found)
+				}
+				return nil
+			},
+		); err != nil {
+			t.Error(err)
+		}
+	}
+	resolves("kubernetes", true)
+	resolves("staging", true)
+	if err := os.RemoveAll(further.Dir); err != nil {
+		t.Fatal(err)
+	}
+	resolves("staging", false)
+	resolves("kubernetes", true)
 }
 
 // TestReleasesOfSeveralTarballs: a Director has all releases that were uploaded, and jobs of any of them.

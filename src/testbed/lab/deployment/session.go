@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -182,24 +183,49 @@ func assemble(
 	if err != nil {
 		return nil, err
 	}
-	plan, err := director.NewPlan(m, cloud, releases, &store.State)
+	taken, err := takenElsewhere(l)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := director.NewPlan(m, cloud, releases, &store.State, taken...)
 	if err != nil {
 		return nil, err
 	}
 	progress := l.Progress()
 	return &session{Lab: l, plan: plan, director: &director.Director{
 		Dir: l.Dir, Store: store, Progress: progress,
-		Publish: func(plan *director.Plan) error { return names.Publish(l.Dir, plan) },
+		Publish: func(plan *director.Plan) error { return names.Publish(l.Root, l.Dir, plan) },
 		CPI: &cpi.CPI{
 			StateDir: l.Dir, Network: l.Network, Cloud: l.Account().Cloud(), TrustedCA: l.Account().TrustedCA(),
 		},
 		Compiler: &release.Compiler{
-			Dir: l.Path("compiled"), Logs: l.Path("log", "compile"), Workers: max(min(cloud.Compilation.Workers, 2), 1),
+			Dir: filepath.Join(l.Root, "compiled"), Logs: l.Path("log", "compile"), Workers: max(min(cloud.Compilation.Workers, 2), 1),
 			Started: func(p *release.Package) func(error) {
 				return progress.Begin("Compiling packages", p.Name+"/"+p.Fingerprint).End
 			},
 		},
 	}}, nil
+}
+
+// takenElsewhere are the addresses of the lab's other deployments.
+func takenElsewhere(l *lab.Lab) (taken []netip.Addr, err error) {
+	deployments, err := l.Deployments()
+	if err != nil {
+		return nil, err
+	}
+	for _, other := range deployments {
+		if other.Dir == l.Dir {
+			continue
+		}
+		store, err := director.OpenState(other.Path("state.json"))
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range store.State.Instances {
+			taken = append(taken, i.Address)
+		}
+	}
+	return taken, nil
 }
 
 // readReleases reads the tarballs, and the substitute for bpm if the manifest names that release and no tarball has it.
@@ -209,7 +235,7 @@ func readReleases(
 	var note deployed
 	releases := map[string]*release.Release{}
 	for _, tarball := range tarballs {
-		r, err := release.Read(ctx, tarball, l.Path("releases"), func() release.Task {
+		r, err := release.Read(ctx, tarball, filepath.Join(l.Root, "releases"), func() release.Task {
 			return l.Progress().Begin("Unpacking release", filepath.Base(tarball))
 		})
 		if err != nil {
@@ -225,7 +251,7 @@ func readReleases(
 	}
 	if releases["bpm"] == nil &&
 		slices.ContainsFunc(m.Releases, func(ref manifest.ReleaseRef) bool { return ref.Name == "bpm" }) {
-		bpm, err := release.ReadBPM(l.BPM, l.Path("releases"))
+		bpm, err := release.ReadBPM(l.BPM, filepath.Join(l.Root, "releases"))
 		if err != nil {
 			return nil, deployed{}, err
 		}
@@ -234,8 +260,11 @@ func readReleases(
 	return releases, note, nil
 }
 
-// prune removes unpacked releases and compiled packages that the deployment no longer uses.
+// prune removes unpacked releases and compiled packages that the deployment no longer uses, unless there are others.
 func (s *session) prune() error {
+	if deployments, err := s.Deployments(); err != nil || len(deployments) > 1 {
+		return err
+	}
 	used := map[string]bool{}
 	for _, group := range s.plan.Groups {
 		for _, job := range group.Jobs {
@@ -246,13 +275,13 @@ func (s *session) prune() error {
 		}
 	}
 	for _, dir := range []string{"releases", "compiled"} {
-		entries, err := os.ReadDir(s.Path(dir))
+		entries, err := os.ReadDir(filepath.Join(s.Root, dir))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 		for _, entry := range entries {
 			if !used[entry.Name()] {
-				if err := os.RemoveAll(s.Path(dir, entry.Name())); err != nil {
+				if err := os.RemoveAll(filepath.Join(s.Root, dir, entry.Name())); err != nil {
 					return err
 				}
 			}

@@ -54,15 +54,17 @@ type InstancePlan struct {
 	Desired  Applied
 }
 
-// NewPlan checks the manifest against releases and cloud config and places instances. It does not change the state; new
-// instances are only in the plan. The error lists all problems of a kind.
+// NewPlan checks the manifest against releases and cloud config and places instances, at addresses that other
+// deployments have not taken. It does not change the state; new instances are only in the plan. The error lists all
+// problems of a kind.
 func NewPlan(
 	m *manifest.Manifest, cloud *manifest.CloudConfig, releases map[string]*release.Release, state *State,
+	taken ...netip.Addr,
 ) (*Plan, error) {
 	if state.Deployment != "" && state.Deployment != m.Name {
 		return nil, fmt.Errorf(
-			"this lab has the deployment '%s', but the manifest is for '%s'; run `bin/lab down` first, or use "+
-				"--state for a second lab",
+			"this lab has the deployment '%s', but the manifest is for '%s'; run `bin/lab down` first, use "+
+				"--deployment for a second one in this lab, or --state for a second lab",
 			state.Deployment,
 			m.Name,
 		)
@@ -80,7 +82,7 @@ func NewPlan(
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
-	if err := plan.place(state); err != nil {
+	if err := plan.place(state, taken); err != nil {
 		return nil, err
 	}
 	return plan, plan.resolveLinks()
@@ -195,8 +197,11 @@ func undeclared(job *release.Job, given map[string]any, prefix string) []string 
 }
 
 // place chooses an AZ, an index and an address for every instance, and keeps those of instances in the state.
-func (p *Plan) place(state *State) error {
+func (p *Plan) place(state *State, elsewhere []netip.Addr) error {
 	taken := map[netip.Addr]bool{}
+	for _, a := range elsewhere {
+		taken[a] = true
+	}
 	claimed := map[*Instance]bool{}
 	for _, group := range p.Groups {
 		for _, i := range existing(state, group.Spec) {

@@ -2,7 +2,6 @@ package names
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"net"
@@ -49,12 +48,8 @@ func (r *Resolver) readNames() {
 	if err != nil || info.ModTime().Equal(r.read) {
 		return
 	}
-	text, err := os.ReadFile(path)
+	n, err := read(r.dir)
 	if err != nil {
-		return
-	}
-	var n names
-	if err := json.Unmarshal(text, &n); err != nil {
 		r.log.Error("reading the names", "error", err)
 		return
 	}

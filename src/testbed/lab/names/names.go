@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -51,8 +53,9 @@ type alias struct {
 // file is in the lab's directory.
 const file = "names.json"
 
-// Publish writes the names of the plan's instances to the lab's directory, and tells the VMs.
-func Publish(dir string, plan *director.Plan) error {
+// Publish writes the names of the plan's instances to dir, the state directory of the deployment, and tells the VMs of
+// all deployments of the lab, whose own directory is root.
+func Publish(root, dir string, plan *director.Plan) error {
 	n := names{Deployment: plan.Manifest.Name, Zones: director.AZNumbers(plan.Cloud)}
 	networks := map[string]string{}
 	for _, group := range plan.Groups {
@@ -90,21 +93,53 @@ func Publish(dir string, plan *director.Plan) error {
 	if err := atomicfile.Write(filepath.Join(dir, file), append(text, '\n'), 0o644); err != nil {
 		return fmt.Errorf("publishing names: %w", err)
 	}
-	return n.sync(dir)
+	return tellAll(root)
 }
 
-// sync tells every VM the records of all instances, as the Director does (dns_records.rb), and makes the aliases
-// search domains, as bosh-dns does on a stemcell with systemd-resolved (bosh-dns-release,
-// src/bosh-dns/dns/manager/systemd_resolved_manager.go).
-func (n names) sync(dir string) error {
-	records, err := n.records()
+// read returns the names that are published in a state directory, none if nothing has been published there.
+func read(dir string) (n names, err error) {
+	text, err := os.ReadFile(filepath.Join(dir, file))
+	if errors.Is(err, fs.ErrNotExist) {
+		return names{}, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &n)
+	}
+	return n, err
+}
+
+// tellAll tells every VM of the lab the records of all instances of all deployments, as the Director does
+// (dns_records.rb), and makes all aliases search domains, as bosh-dns does on a stemcell with systemd-resolved
+// (bosh-dns-release, src/bosh-dns/dns/manager/systemd_resolved_manager.go).
+func tellAll(root string) error {
+	dirs, err := vm.StateDirs(root)
 	if err != nil {
 		return err
 	}
+	all := make([]names, len(dirs))
 	domains := []string{director.RootDomain}
-	for _, a := range n.Aliases {
-		domains = append(domains, strings.TrimPrefix(a.Domain, "_."))
+	for k, dir := range dirs {
+		if all[k], err = read(dir); err != nil {
+			return fmt.Errorf("publishing names: %w", err)
+		}
+		for _, a := range all[k].Aliases {
+			domains = append(domains, strings.TrimPrefix(a.Domain, "_."))
+		}
 	}
+	records, err := encode(all)
+	if err != nil {
+		return err
+	}
+	for k, dir := range dirs {
+		if err := all[k].tell(dir, domains, records); err != nil {
+			return fmt.Errorf("publishing names: %w", err)
+		}
+	}
+	return nil
+}
+
+// tell gives search domains and records to the VMs of a deployment, whose state directory is dir.
+func (n names) tell(dir string, domains []string, records []byte) error {
 	for _, i := range n.Instances {
 		if i.VM == "" {
 			continue
@@ -117,15 +152,14 @@ func (n names) sync(dir string) error {
 			err = errors.Join(v.SetSearchDomains(domains), v.SetRecords(records))
 		}
 		if err != nil {
-			return fmt.Errorf("publishing names: %w", err)
+			return err
 		}
 	}
 	return nil
 }
 
-// records encodes what the agent of each VM gets: one row for each instance that has a VM.
-func (n names) records() ([]byte, error) {
-	rows := [][]any{}
+// rows are one row of records for each instance that has a VM. Their numbers begin after that of the last instance.
+func (n names) rows(last int) (rows [][]any) {
 	for number, i := range n.Instances {
 		if i.VM == "" {
 			continue
@@ -136,7 +170,7 @@ func (n names) records() ([]byte, error) {
 		}
 		rows = append(rows, []any{
 			i.ID,
-			strconv.Itoa(number + 1),
+			strconv.Itoa(last + number + 1),
 			director.Canonical(i.Group),
 			[]string{},
 			az,
@@ -149,6 +183,16 @@ func (n names) records() ([]byte, error) {
 			i.VM,
 			i.Index,
 		})
+	}
+	return rows
+}
+
+// encode encodes what the agent of each VM gets.
+func encode(all []names) ([]byte, error) {
+	rows, last := [][]any{}, 0
+	for _, n := range all {
+		rows = append(rows, n.rows(last)...)
+		last += len(n.Instances)
 	}
 	return json.Marshal(map[string]any{
 		"version":      time.Now().UnixMilli(),

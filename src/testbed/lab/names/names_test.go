@@ -34,7 +34,8 @@ func TestRecordsAreReadByTheRelease(t *testing.T) {
 			Address: netip.MustParseAddr("10.0.0.6"),
 		},
 	}}
-	content, err := n.records()
+	other := names{Deployment: "other", Instances: n.Instances[:1]}
+	content, err := encode([]names{n, other})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ type Resolver struct {
 	current atomic.Pointer[snapshot]
 }
 
-// NewResolver returns a resolver of the names that are published in a lab's directory.
+// NewResolver returns a resolver of the names that are published in the state directory of a deployment.
 func NewResolver(dir string, log *slog.Logger) *Resolver {
 	r := &Resolver{dir: dir, log: log}
 	r.current.Store(&snapshot{})

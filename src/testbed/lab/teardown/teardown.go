@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sort"
 	"strings"
 	"time"
@@ -19,17 +20,26 @@ import (
 
 // Down removes the lab: VMs, network, cloud process and state. Unpacked releases, compiled packages and logs are kept
 // for the next lab unless everything is set. With orderly, instances are stopped first, as `bosh delete-deployment`
-// does.
+// does. Of a further deployment it removes the VMs and the state only.
 func Down(ctx context.Context, l *lab.Lab, orderly, everything bool) error {
-	if orderly {
-		if err := deployment.Delete(ctx, l); err != nil {
-			fmt.Fprintf(l.Err, "Not everything could be stopped in order; removing it anyway: %v\n", err)
-		}
+	if l.Dir != l.Root {
+		return removeDeployment(ctx, l, orderly)
 	}
-	volumes := volume.Store{StateDir: l.Dir}
-	problems := []error{volumes.Unmount()}
-	removed, err := destroyVMs(ctx, l)
-	problems = append(problems, err)
+	deployments, err := l.Deployments()
+	if err != nil {
+		return err
+	}
+	volumes := volume.Store{StateDir: l.Root}
+	var removed []string
+	var problems []error
+	if orderly {
+		stopInOrder(ctx, deployments...)
+	}
+	problems = append(problems, volumes.Unmount())
+	for _, d := range deployments {
+		vms, err := destroyVMs(ctx, d)
+		removed, problems = append(removed, vms...), append(problems, err)
+	}
 	if l.Account().Running() {
 		removed = append(removed, "the cloud process")
 	}
@@ -63,6 +73,34 @@ func Down(ctx context.Context, l *lab.Lab, orderly, everything bool) error {
 		fmt.Fprintf(l.Out, " Caches and logs are kept in %s.", lab.Relative(l.Dir))
 	}
 	fmt.Fprintln(l.Out)
+	return nil
+}
+
+// stopInOrder stops deployments as `bosh delete-deployment` does. What could not be stopped is removed anyway.
+func stopInOrder(ctx context.Context, deployments ...*lab.Lab) {
+	for _, l := range deployments {
+		if err := deployment.Delete(ctx, l); err != nil {
+			fmt.Fprintf(l.Err, "Not everything could be stopped in order; removing it anyway: %v\n", err)
+		}
+	}
+}
+
+// removeDeployment removes what a further deployment has of its own.
+func removeDeployment(ctx context.Context, l *lab.Lab, orderly bool) error {
+	if orderly {
+		stopInOrder(ctx, l)
+	}
+	removed, err := destroyVMs(ctx, l)
+	if err != nil {
+		return fmt.Errorf("the deployment was not removed completely; run the command again:\n%w", err)
+	}
+	if err := os.RemoveAll(l.Dir); err != nil {
+		return err
+	}
+	fmt.Fprintf(l.Out, "\nRemoved:\n  the state of the deployment %s\n", filepath.Base(l.Dir))
+	for _, line := range removed {
+		fmt.Fprintf(l.Out, "  %s\n", line)
+	}
 	return nil
 }
 

@@ -151,7 +151,28 @@ func Open(stateDir, name string) (*VM, error) {
 	return v, nil
 }
 
-// List returns the names of the VMs of a lab, including those created only in part.
+// deploymentsDir has a state directory for each further deployment of a lab.
+const deploymentsDir = "deployments"
+
+// DeploymentDir is the state directory of a further deployment of a lab, whose own directory is root.
+func DeploymentDir(root, deployment string) string {
+	return filepath.Join(root, deploymentsDir, deployment)
+}
+
+// StateDirs are the state directories of all deployments of a lab: its own directory, and those of further ones.
+func StateDirs(root string) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(root, deploymentsDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("listing deployments: %w", err)
+	}
+	dirs := []string{root}
+	for _, e := range entries {
+		dirs = append(dirs, DeploymentDir(root, e.Name()))
+	}
+	return dirs, nil
+}
+
+// List returns the names of the VMs of a deployment, including those created only in part.
 func List(stateDir string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(stateDir, "vms"))
 	if errors.Is(err, fs.ErrNotExist) {

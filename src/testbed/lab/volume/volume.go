@@ -173,14 +173,27 @@ func (s Store) at(address netip.Addr) (found *vm.VM, err error) {
 	return found, err
 }
 
-// machines calls a function for each VM of the lab.
+// machines calls a function for each VM of the lab, of whichever deployment.
 func (s Store) machines(do func(*vm.VM) error) error {
-	names, err := vm.List(s.StateDir)
+	dirs, err := vm.StateDirs(s.StateDir)
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		if err := machinesIn(dir, do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func machinesIn(dir string, do func(*vm.VM) error) error {
+	names, err := vm.List(dir)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		machine, err := vm.Open(s.StateDir, name)
+		machine, err := vm.Open(dir, name)
 		if errors.Is(err, vm.ErrNotFound) {
 			continue // being created or removed
 		}
