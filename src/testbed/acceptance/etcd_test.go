@@ -71,12 +71,12 @@ func TestSoakEtcdRestore(t *testing.T) {
 		t.Errorf("errand without permission to write to the bucket: %v\n%s", err, out)
 	}
 	bucket.allow(t, l)
-	l.takeSnapshot(t)
-	snapshot := base64.StdEncoding.EncodeToString(bucket.newest(t, 3))
-	l.mustKubectl(t, "", "-n", "default", "delete", "secret", "kept")
-	l.mustKubectl(t, "", "-n", "default", "create", "configmap", "later")
 
+	// Each begins and ends with the objects that checkRestored expects, so it can also run alone.
 	t.Run("same cluster", func(t *testing.T) {
+		snapshot := l.takeSnapshot(t, bucket)
+		l.mustKubectl(t, "", "-n", "default", "delete", "secret", "kept")
+		l.mustKubectl(t, "", "-n", "default", "create", "configmap", "later")
 		l.restore(t, snapshot, 0, 1, 2)
 		l.checkRestored(t)
 	})
@@ -84,9 +84,11 @@ func TestSoakEtcdRestore(t *testing.T) {
 	t.Run("all control VMs and disks are lost", func(t *testing.T) { l.checkDisaster(t, bucket) })
 }
 
-func (l *lab) takeSnapshot(t *testing.T) {
+// takeSnapshot runs the errand and returns the newest snapshot in the bucket, in base64.
+func (l *lab) takeSnapshot(t *testing.T, bucket *snapshotBucket) string {
 	t.Helper()
 	l.mustRun(t, 5*time.Minute, "errand", "etcd-snapshot")
+	return base64.StdEncoding.EncodeToString(bucket.newest(t, 3))
 }
 
 // loseWithDisks lets control VMs lose their power and their persistent disks.
@@ -139,8 +141,7 @@ func (l *lab) checkDisaster(t *testing.T, bucket *snapshotBucket) {
 		t, "", "-n", "default", "create", "deployment", "app", "--image="+image, "--replicas=2", "--port=8080",
 	)
 	l.mustKubectl(t, "", "-n", "default", "rollout", "status", "deployment/app", "--timeout=2m")
-	l.takeSnapshot(t)
-	snapshot := base64.StdEncoding.EncodeToString(bucket.newest(t, 3))
+	snapshot := l.takeSnapshot(t, bucket)
 	l.mustKubectl(t, "", "-n", "default", "create", "configmap", "later-still")
 	l.loseWithDisks(t, 0, 1, 2)
 	lost := time.Now()
