@@ -55,7 +55,7 @@ func TestAnswers(t *testing.T) {
 }
 
 func TestRefusesOtherQuestions(t *testing.T) {
-	for want, question := range map[string]string{"empty; want JSON": "", `"colour"`: `{"colour": 1}`} {
+	for want, question := range map[string]string{"empty; want JSON": "", `"place"`: `{"place": 1}`} {
 		if code, _, stderr := run(t, question); code != 1 || !strings.Contains(stderr, want) {
 			t.Errorf("exit code %d, %s; want %q", code, stderr, want)
 		}
