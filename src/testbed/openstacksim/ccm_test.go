@@ -56,7 +56,8 @@ func TestCloudControllerManager(t *testing.T) {
 			}
 		}
 		for label, want := range map[string]string{
-			"topology.kubernetes.io/zone": openstacksim.LabZone, "topology.kubernetes.io/region": openstacksim.LabRegion,
+			"topology.kubernetes.io/zone":      openstacksim.LabZone,
+			"topology.kubernetes.io/region":    openstacksim.LabRegion,
 			"node.kubernetes.io/instance-type": "m1.large",
 		} {
 			if n.Labels[label] != want {

@@ -1,6 +1,6 @@
 // Package openstacksim simulates the parts of OpenStack that a Kubernetes cluster on BOSH uses: Keystone, Nova,
-// Neutron, Octavia, and the metadata of servers, as far as the pinned cloud controller manager, the preflight and the
-// lab call them. Its load balancers forward TCP to their members.
+// Neutron, Octavia, and the metadata of servers, as far as the pinned cloud controller manager, the preflight and
+// BOSH's CPI call them. Its load balancers forward TCP to their members.
 //
 // It belongs to the test bed and is not part of the release.
 //

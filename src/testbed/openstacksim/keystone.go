@@ -149,7 +149,8 @@ func (w *World) catalog(base string) []map[string]any {
 		var endpoints []map[string]any
 		for _, face := range []string{"public", "internal"} {
 			endpoints = append(endpoints, map[string]any{
-				"id": name + "-" + face, "interface": face, "region": w.Region, "region_id": w.Region, "url": base + path,
+				"id": name + "-" + face, "interface": face, "url": base + path,
+				"region": w.Region, "region_id": w.Region,
 			})
 		}
 		catalog = append(

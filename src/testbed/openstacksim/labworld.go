@@ -20,7 +20,7 @@ const (
 	LabUser            = "0a0b0c0d000040008000000000000008"
 	LabFlavor          = "0a0b0c0d-0000-4000-8000-000000000009"
 
-	// The credentials: a user, for the lab's CPI, and an application credential, for the cluster. Only the simulator
+	// The credentials: a user, for BOSH's CPI, and an application credential, for the cluster. Only the simulator
 	// accepts them.
 	LabUserName         = "bosh"
 	LabPassword         = "lab-password"
@@ -97,7 +97,8 @@ func LabWorld(network netip.Prefix) *World {
 // address are the server's.
 func (w *World) AddServer(name string, address netip.Addr) string {
 	server := Server{
-		ID: newID(), Name: name, Status: "ACTIVE", Flavor: map[string]string{"id": LabFlavor}, AvailabilityZone: LabZone,
+		ID: newID(), Name: name, Status: "ACTIVE", Flavor: map[string]string{"id": LabFlavor},
+		AvailabilityZone: LabZone,
 	}
 	w.Servers = append(w.Servers, server)
 	w.Ports = append(w.Ports, Port{

@@ -19,9 +19,12 @@ func nova() service {
 			"GET /flavors/{id}":           getFlavor,
 		},
 		errors: func(f failure) any {
-			key := map[int]string{http.StatusNotFound: "itemNotFound", http.StatusUnauthorized: "unauthorized"}[f.status]
-			if key == "" {
-				key = "badRequest"
+			key := "badRequest"
+			switch f.status {
+			case http.StatusNotFound:
+				key = "itemNotFound"
+			case http.StatusUnauthorized:
+				key = "unauthorized"
 			}
 			return map[string]any{key: map[string]any{"code": f.status, "message": f.message}}
 		},
@@ -154,6 +157,10 @@ func updateServerMetadata(s *Simulator, r *http.Request) (answer, error) {
 		server.Metadata[name] = value
 	}
 	return ok("metadata", server.Metadata)
+}
+
+func listFlavors(s *Simulator, _ *http.Request) (answer, error) {
+	return ok("flavors", s.world.Flavors)
 }
 
 func getFlavor(s *Simulator, r *http.Request) (answer, error) {

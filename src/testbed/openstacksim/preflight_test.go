@@ -186,7 +186,8 @@ func TestPreflightFindsMistakes(t *testing.T) {
 			fail, "certificate signed by unknown authority", "Acme Co", "set ca of job cloud-provider",
 		}},
 		"a wrong secret": {replaced(openstacksim.LabCredentialSecret, "other-secret"), "credentials", []string{
-			fail, openstacksim.LabCredential, "401", "or its secret is another", "openstack_application_credential_secret",
+			fail, openstacksim.LabCredential, "401", "or its secret is another",
+			"openstack_application_credential_secret",
 		}},
 		"a wrong password": {
 			func(b *bed) { b.config = strings.ReplaceAll(userConfig, "lab-password", "other") }, "credentials",
@@ -249,9 +250,10 @@ func TestPreflightFindsMistakes(t *testing.T) {
 		"a router without a gateway": {func(b *bed) { b.world.Routers[0].Gateway = nil }, "router", []string{
 			fail, "have no gateway there: kubernetes", "openstack router set --external-gateway",
 		}},
-		"no quota of load balancers": {func(b *bed) { b.world.Quota.LoadBalancers = 0 }, "load-balancer-quota", []string{
-			warn, "0 are used, and 0 are allowed", "ask for a higher quota",
-		}},
+		"no quota of load balancers": {
+			func(b *bed) { b.world.Quota.LoadBalancers = 0 }, "load-balancer-quota",
+			[]string{warn, "0 are used, and 0 are allowed", "ask for a higher quota"},
+		},
 		"no quota of floating IPs": {func(b *bed) { b.world.Quota.FloatingIPs = 0 }, "floating-ip-quota", []string{
 			warn, "quota of floating IPs",
 		}},

@@ -107,7 +107,7 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
-// TestServersAndMetadata: what the lab's CPI does, and what a VM then knows of itself.
+// TestServersAndMetadata: what BOSH's CPI does, and what a VM then knows of itself.
 func TestServersAndMetadata(t *testing.T) {
 	sim, endpoint := start(t, openstacksim.LabWorld(loopback), 0)
 	ctx := t.Context()
@@ -135,7 +135,10 @@ func TestServersAndMetadata(t *testing.T) {
 	from := func(address string) int {
 		dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
 		web := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}}
-		answer := must(web.Get(metadata.URL + "/openstack/latest/meta_data.json"))(t)
+		answer, err := web.Get(metadata.URL + "/openstack/latest/meta_data.json")
+		if err != nil {
+			t.Fatal(err)
+		}
 		answer.Body.Close()
 		return answer.StatusCode
 	}
