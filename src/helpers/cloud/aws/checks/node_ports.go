@@ -85,6 +85,10 @@ func closedPorts(f *facts.Facts, networks []netip.Prefix) preflight.Finding {
 		text = "allow the load balancers' security group to connect to them"
 		lines = []string{allow("--source-group", id)}
 	}
+	fix := fixes.ByCommand(text, lines...)
+	if f.GroupsErr == nil && f.ManagedGroup(ids) == "" {
+		fix = fixes.OwnGroupFirst(f)
+	}
 	return preflight.Finding{
 		Resource: strings.Join(ids, ", "),
 		Wanted: fmt.Sprintf(
@@ -95,7 +99,7 @@ func closedPorts(f *facts.Facts, networks []netip.Prefix) preflight.Finding {
 			"balancers would reach none.",
 		Eventual: true,
 		Fix: []preflight.Fix{
-			fixes.ByCommand(text, lines...),
+			fix,
 			fixes.ByHand("or remove DisableSecurityGroupIngress from the property config of the job cloud-provider"),
 		},
 	}

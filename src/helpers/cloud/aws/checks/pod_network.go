@@ -62,10 +62,7 @@ func checkPodIngress(f *facts.Facts) preflight.Outcome {
 	)
 	fix := fixes.ByCommand("allow the pod network to connect to the nodes", allow)
 	if f.GroupsErr == nil && f.ManagedGroup(ids) == "" {
-		fix = fixes.ByHand(
-			"first give the instance a security group that is no other cluster's, with the tag %s; the next report "+
-				"has the command that adds the rule to it", f.TagKey(),
-		)
+		fix = fixes.OwnGroupFirst(f)
 	}
 	return found(preflight.Finding{
 		Resource: strings.Join(ids, ", "),

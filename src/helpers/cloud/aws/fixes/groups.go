@@ -29,5 +29,13 @@ func OwnGroup(f *facts.Facts, attached []string) preflight.Fix {
 	)
 }
 
+// OwnGroupFirst is the fix that adds a rule, where all groups of the instance are other clusters'.
+func OwnGroupFirst(f *facts.Facts) preflight.Fix {
+	return ByHand(
+		"first give the instance a security group that is no other cluster's, with the tag %s; the next report "+
+			"has the command that adds the rule to it", f.TagKey(),
+	)
+}
+
 // groupNameForm matches what is safe neither in a security group's name nor in a shell.
 var groupNameForm = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
