@@ -30,6 +30,7 @@ mkdir -p /var/vcap/data/containerd /var/vcap/data/cni/{bin,conf}
 install -d -o root -g root -m 755 /var/vcap/data/{kubelet,cloud-provider} # root's alone, or the programs refuse them
 cp /etc/resolv.conf /var/vcap/data/kubelet/resolv.conf
 install -d -o vcap -g vcap -m 700 /var/vcap/store/etcd
+chgrp -R 1900000001 $jobs/kubelet-signer/config # the group of the signer's user, as its launcher does
 
 begin etcd containerd
 import_images >images.log 2>&1 &

@@ -109,8 +109,15 @@ func (c command) script() string {
 	for _, word := range slices.Concat(c.environment, c.argv) {
 		words = append(words, "  "+shellescape.Quote(word))
 	}
-	return fmt.Sprintf("#!/bin/bash\ncd %s\nexec setpriv --reuid %d --regid %d --init-groups env -i \\\n%s\n",
-		shellescape.Quote(c.dir), c.uid, c.gid, strings.Join(words, " \\\n"))
+	// kubelet-signer's user has no entry in /etc/passwd, and is a member of vcap.
+	const script = `#!/bin/bash
+cd %s
+groups=(--init-groups)
+getent passwd %[2]d >/dev/null || groups=(--groups vcap)
+exec setpriv --reuid %[2]d --regid %[3]d "${groups[@]}" env -i \
+%[4]s
+`
+	return fmt.Sprintf(script, shellescape.Quote(c.dir), c.uid, c.gid, strings.Join(words, " \\\n"))
 }
 
 // memory is a process's memory in bytes: its resident pages (RSS), and the same with shared pages divided by the number
