@@ -123,7 +123,8 @@ func (c *Config) confine(log *slog.Logger) error {
 	return nil
 }
 
-// becomeUser makes this process the one of the configured user. This thread can still keep capabilities (capabilities(7)).
+// becomeUser makes this process the one of the configured user. This thread can still keep capabilities
+// (capabilities(7)).
 func (c *Config) becomeUser() error {
 	if c.UserID == 0 {
 		return nil
@@ -171,7 +172,8 @@ func dropFromBounding(names []string) error {
 	return nil
 }
 
-// keepCapabilities gives up all capabilities but these. A program that root does not run has only those that are ambient.
+// keepCapabilities gives up all capabilities but these. A program that root does not run has only those that are
+// ambient.
 func keepCapabilities(names []string, ambient bool) error {
 	keep := bits(names)
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {

@@ -239,7 +239,7 @@ func (i *Interception) step(ctx context.Context) error {
 		err = i.config.answers(ctx)
 	}
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // the answer was not waited for
 	}
 	var timeout net.Error
 	if late := errors.As(err, &timeout) && timeout.Timeout(); late && i.late < patience {

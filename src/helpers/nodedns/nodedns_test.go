@@ -451,7 +451,7 @@ func TestLoad(t *testing.T) {
 	for content, want := range map[string]string{
 		`{"address": "10.96.0.10", "health": "127.0.0.1:9254"}`: "",
 		`{"address": "fd00::10", "health": "127.0.0.1:9254"}`:   "it must be an IPv4 address",
-		`{"adress": "10.96.0.10"}`:                              "adress",
+		`{"server": "10.96.0.10"}`:                              "server",
 	} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
