@@ -41,6 +41,8 @@ const (
 	// ended is noticed at once.
 	interval, patience = 500 * time.Millisecond, 4
 	answerTimeout      = time.Second
+	// reconnect is how often a connection to a server is tried that has ended.
+	reconnect = 20 * time.Millisecond
 	// rewrite is how often the table is written in any case, since others can remove it.
 	rewrite = 30 * time.Second
 	// applyTimeout limits one run of nft.
@@ -215,7 +217,7 @@ func (i *Interception) watch(ctx context.Context) <-chan struct{} {
 			if err != nil {
 				select {
 				case <-ctx.Done():
-				case <-time.After(interval):
+				case <-time.After(reconnect):
 				}
 				continue
 			}
