@@ -18,6 +18,12 @@ var debianLicenses = map[string]string{
 	"libseccomp-dev": "LGPL-2.1-only",
 }
 
+// copiesOfGo are modules without a license file whose files are copies of Go's own, under "the LICENSE file" of Go as
+// each says at its top.
+var copiesOfGo = []string{
+	"github.com/MichaelTJones/walk", // path/filepath, in cloud-provider-openstack
+}
+
 // licenseFile matches the names of license and notice files.
 var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]es?|copying|unlicense|notice|patents|copyright)([-._].*)?$`)
 

@@ -145,7 +145,7 @@ func findLicenses(ctx context.Context, dir string, parts []Part) error {
 		case part.Debian:
 			part.Texts, err = readTexts(filepath.Join(debianDocs, part.Name), "copyright")
 			part.License = debianLicenses[part.Name]
-		case part.Name == standardLibrary:
+		case part.Name == standardLibrary || slices.Contains(copiesOfGo, part.Name):
 			part.Texts, err = readTexts(strings.TrimSpace(string(goroot)), "LICENSE", "PATENTS")
 		default:
 			part.Texts, err = licenseTexts(dirs[part.Name+"@"+part.Version])
