@@ -50,7 +50,7 @@ func TestFirstClusterInLab(t *testing.T) {
 
 // TestSoakBothClustersInLab runs the page with both clusters side by side, each on a single VM. The second one creates a
 // load balancer and a volume beside those of the first one, which keeps all that it has in the account, and whose
-// preflight still passes.
+// preflight still passes. The preflight of the second one passed, or it would not have started.
 func TestSoakBothClustersInLab(t *testing.T) {
 	if os.Getenv("ACCEPTANCE") == "" || os.Getenv("SOAK") == "" {
 		t.Skip("requires root and a built release, and takes several minutes; `make soak` runs it")
