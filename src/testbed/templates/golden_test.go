@@ -538,9 +538,12 @@ func TestEveryPropertyIsTestedAndDescribed(t *testing.T) {
 // The programs that read the rendered files on a VM accept them.
 func TestProgramsAcceptRenderedFiles(t *testing.T) {
 	for _, g := range goldenOutcomes(t) {
-		if content, ok := g.files["config/flags.json"]; ok {
-			if _, err := launcher.Parse(content, "/var/vcap/jobs/"+g.job+"/config/flags.json"); err != nil {
-				t.Errorf("%s, %s: flags.json: %v", g.job, g.name, err)
+		for name, content := range g.files {
+			if !bytes.Contains(content, []byte(`"executable":`)) {
+				continue
+			}
+			if _, err := launcher.Parse(content, "/var/vcap/jobs/"+g.job+"/"+name); err != nil {
+				t.Errorf("%s, %s: %s: %v", g.job, g.name, name, err)
 			}
 		}
 		if content, ok := g.files["config/extra_args.json"]; ok {
