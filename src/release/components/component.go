@@ -103,7 +103,8 @@ func All() []Component {
 			},
 		},
 		{
-			Name: "cloud-provider-openstack", Pin: "cloud-provider-openstack", Module: "k8s.io/cloud-provider-openstack",
+			Name: "cloud-provider-openstack", Pin: "cloud-provider-openstack",
+			Module: "k8s.io/cloud-provider-openstack",
 			Binaries: []Binary{{
 				"openstack-cloud-controller-manager",
 				"k8s.io/cloud-provider-openstack/cmd/openstack-cloud-controller-manager",

@@ -133,7 +133,7 @@ func (l *lab) checkUserNamespace(t *testing.T) {
 	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "pod", "userns", "--timeout=60s") })
 	l.mustKubectl(t, "", "wait", "pod/userns", "--for=condition=Ready", "--timeout=60s")
 	var roots string // users of nodes that are root in a user namespace
-	for _, instance := range []string{"worker/0", "worker/1"} {
+	for _, instance := range []string{"control/0", "worker/0", "worker/1"} {
 		roots += l.ssh(
 			t,
 			instance,
@@ -143,7 +143,7 @@ func (l *lab) checkUserNamespace(t *testing.T) {
 		)
 	}
 	if roots == "" {
-		t.Error("no process on the workers is in a user namespace")
+		t.Error("no process on the nodes is in a user namespace")
 	}
 }
 

@@ -242,8 +242,8 @@ func onDeployment(name string, do func() error) error {
 	return nil
 }
 
-// deploy interpolates the manifest. The lab deploys it, if there is a lab; otherwise the VMs are created in the account,
-// with the Director's key.
+// deploy interpolates the manifest. The lab deploys it, if there is a lab; otherwise the VMs are created in the
+// account, with the Director's key.
 func deploy(name string, o *opts.DeployOpts) error {
 	text, err := template.NewTemplate(o.Args.Manifest.Bytes).
 		Evaluate(o.AsVariables(), o.AsOp(), template.EvaluateOpts{})

@@ -48,8 +48,8 @@ func TestFirstClusterInLab(t *testing.T) {
 	}
 }
 
-// TestSoakBothClustersInLab runs the page with both clusters side by side, each on a single VM. The second one creates a
-// load balancer and a volume beside those of the first one, which keeps all that it has in the account, and whose
+// TestSoakBothClustersInLab runs the page with both clusters side by side, each on a single VM. The second one creates
+// a load balancer and a volume beside those of the first one, which keeps all that it has in the account, and whose
 // preflight still passes. The preflight of the second one passed, or it would not have started.
 func TestSoakBothClustersInLab(t *testing.T) {
 	if os.Getenv("ACCEPTANCE") == "" || os.Getenv("SOAK") == "" {
@@ -243,8 +243,8 @@ func noteFirst() error {
 	return os.WriteFile(filepath.Join("director", "first-before.json"), text, 0o600)
 }
 
-// checkFirst expects that the first cluster has what it had in the account, and that its preflight passes, while another
-// one runs beside it.
+// checkFirst expects that the first cluster has what it had in the account, and that its preflight passes, while
+// another one runs beside it.
 func checkFirst() error {
 	before, err := os.ReadFile(filepath.Join("director", "first-before.json"))
 	if err != nil {

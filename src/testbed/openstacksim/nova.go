@@ -159,10 +159,6 @@ func updateServerMetadata(s *Simulator, r *http.Request) (answer, error) {
 	return ok("metadata", server.Metadata)
 }
 
-func listFlavors(s *Simulator, _ *http.Request) (answer, error) {
-	return ok("flavors", s.world.Flavors)
-}
-
 func getFlavor(s *Simulator, r *http.Request) (answer, error) {
 	flavor := find(s.world.Flavors, func(f *Flavor) bool { return f.ID == r.PathValue("id") })
 	if flavor == nil {

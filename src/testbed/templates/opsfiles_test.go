@@ -82,7 +82,8 @@ var opsCases = withProviders(map[string]opsCase{
 			control, worker := group(t, p, "control"), group(t, p, "worker")
 			conf := string(file(t, control, "openstack-cloud-controller-manager", "config/cloud.conf"))
 			for _, want := range []string{
-				"[Global]\n", `auth-url = "https://keystone.example/v3"`, `application-credential-secret = "the-secret"`,
+				"[Global]\n", `auth-url = "https://keystone.example/v3"`,
+				`application-credential-secret = "the-secret"`,
 				"[LoadBalancer]\n", `subnet-id = "s"`, `floating-network-id = "f"`,
 			} {
 				if !strings.Contains(conf, want) {
@@ -1098,8 +1099,8 @@ func checkTerminationHandler(t *testing.T, p *director.Plan, groups ...string) {
 	}
 }
 
-// checkNodeLocalDNS checks that the VMs of the groups, and no others, answer queries to the cluster's DNS, for which pods
-// keep its address.
+// checkNodeLocalDNS checks that the VMs of the groups, and no others, answer queries to the cluster's DNS, for which
+// pods keep its address.
 func checkNodeLocalDNS(t *testing.T, p *director.Plan, groups ...string) {
 	t.Helper()
 	for _, g := range p.Groups {
@@ -1663,8 +1664,9 @@ func TestOpsFilesCombine(t *testing.T) {
 	rank := func(name string) int {
 		return slices.Index(
 			[]string{
-				"aws.yml", "openstack.yml", "expose-metrics.yml", "single-vm.yml", "combined.yml", "add-worker-pool.yml",
-				"rotate-encryption-key.yml", "remove-old-encryption-key.yml", "use-kms-encryption.yml",
+				"aws.yml", "openstack.yml", "expose-metrics.yml", "single-vm.yml", "combined.yml",
+				"add-worker-pool.yml", "rotate-encryption-key.yml", "remove-old-encryption-key.yml",
+				"use-kms-encryption.yml",
 				"rotate-service-account-key.yml", "use-new-service-account-key.yml",
 			},
 			name,

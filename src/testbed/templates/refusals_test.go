@@ -1326,7 +1326,10 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			"a section that OpenStack does not have",
 			"cloud-provider",
 			openstackWith(values{"config": values{"Blockstorage": values{}}}),
-			[]string{`config has the section "Blockstorage", which the release does not support: allowed are Global, LoadBalancer`},
+			[]string{
+				`config has the section "Blockstorage", which the release does not support`,
+				"allowed are Global, LoadBalancer",
+			},
 		},
 		{
 			"a section of volumes",
@@ -1338,7 +1341,10 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			"a key with an underscore",
 			"cloud-provider",
 			openstackWith(values{"config": values{"Global": values{"auth_url": "x"}}}),
-			[]string{`config.Global.auth_url is an unknown key (did you mean auth-url?): allowed are`, `application-credential-id`},
+			[]string{
+				`config.Global.auth_url is an unknown key (did you mean auth-url?): allowed are`,
+				`application-credential-id`,
+			},
 		},
 		{
 			"a key of another section",
@@ -1422,7 +1428,10 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			"a map for a cloud that is configured by text",
 			"cloud-provider",
 			values{"config": values{"Global": values{"Zone": "z"}}},
-			[]string{`config is a map, which type "aws" does not support: write it as text; a map is for openstack, vsphere`},
+			[]string{
+				`config is a map, which type "aws" does not support: write it as text`,
+				"a map is for openstack, vsphere",
+			},
 		},
 		{
 			"metrics of the cloud controller",

@@ -167,8 +167,8 @@ func TestPublishedNamesAreResolved(t *testing.T) {
 	}
 }
 
-// TestDeploymentsShareTheLab: a further deployment gets no address of the first one, the names of both are resolved, and
-// one is gone when it is deleted.
+// TestDeploymentsShareTheLab: a further deployment gets no address of the first one, the names of both are resolved,
+// and one is gone when it is deleted.
 func TestDeploymentsShareTheLab(t *testing.T) {
 	first := testSession(t)
 	if err := first.director.Store.Update(func(state *director.State) {

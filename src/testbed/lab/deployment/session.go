@@ -199,7 +199,8 @@ func assemble(
 			StateDir: l.Dir, Network: l.Network, Cloud: l.Account().Cloud(), TrustedCA: l.Account().TrustedCA(),
 		},
 		Compiler: &release.Compiler{
-			Dir: filepath.Join(l.Root, "compiled"), Logs: l.Path("log", "compile"), Workers: max(min(cloud.Compilation.Workers, 2), 1),
+			Dir: filepath.Join(l.Root, "compiled"), Logs: l.Path("log", "compile"),
+			Workers: max(min(cloud.Compilation.Workers, 2), 1),
 			Started: func(p *release.Package) func(error) {
 				return progress.Begin("Compiling packages", p.Name+"/"+p.Fingerprint).End
 			},

@@ -11,10 +11,12 @@ import (
 	"kubernetes-release/preflight"
 )
 
-// TestClosedPortsOfForeignGroups: where every group of the instance is another cluster's, no command adds a rule to one.
+// TestClosedPortsOfForeignGroups: where every group of the instance is another cluster's, no command adds a rule.
 func TestClosedPortsOfForeignGroups(t *testing.T) {
 	const own, other = clustertags.Prefix + "prod", clustertags.Prefix + "other"
-	for tag, want := range map[string]string{own: "--group-id sg-1", other: "first give the instance a security group"} {
+	for tag, want := range map[string]string{
+		own: "--group-id sg-1", other: "first give the instance a security group",
+	} {
 		f := &facts.Facts{
 			Request: preflight.Config{Cluster: "prod", Role: preflight.Worker},
 			Conf:    &cloudconfig.Config{},
