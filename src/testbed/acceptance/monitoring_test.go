@@ -303,6 +303,7 @@ var appearLater = []string{
 	"aws_ebs_csi_ec2_detach_pending_seconds_total",
 	"kubernetes_bosh_etcd_snapshot_timestamp_seconds", // after an hour
 	"kubernetes_bosh_etcd_snapshot_size_bytes",
+	"kubernetes_bosh_node_dns_intercepts", // with the job node-local-dns
 }
 
 // checkDashboard expects that each panel has data, unless it shows what appears later.
