@@ -163,7 +163,7 @@ var renderRefusals = []badInput{
 		ops:  inGroup("jobs/name=kubelet/name", "kublet"),
 		want: []string{
 			"instance group 'control'", "release 'kubernetes' has no job 'kublet'", "did you mean kubelet?",
-			"its jobs are: cloud-controller-image, cloud-controller-manager, cloud-preflight, cloud-provider",
+			"; its jobs are: ", ", kubelet, kubelet-csr-approver, kubelet-signer, kubernetes-addons, ",
 		},
 	},
 	{
