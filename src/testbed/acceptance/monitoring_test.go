@@ -38,6 +38,7 @@ const (
 // faults fire theirs. Alerts wait for seconds here. A file server stands in for node_exporter.
 func TestSoakMonitoring(t *testing.T) {
 	l := soak(t)
+	l.ops = append(slices.Clone(l.ops), "ops-files/enable-node-local-dns.yml") // whose targets the page lists
 	blocks := documentedYAML(t)
 	l = l.with(t, badInput{ops: blocks.variables + inGroup(
 		"jobs/name=kube-apiserver/properties/files?",
@@ -303,7 +304,6 @@ var appearLater = []string{
 	"aws_ebs_csi_ec2_detach_pending_seconds_total",
 	"kubernetes_bosh_etcd_snapshot_timestamp_seconds", // after an hour
 	"kubernetes_bosh_etcd_snapshot_size_bytes",
-	"kubernetes_bosh_node_dns_intercepts", // with the job node-local-dns
 }
 
 // checkDashboard expects that each panel has data, unless it shows what appears later.
