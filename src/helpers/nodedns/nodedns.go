@@ -68,12 +68,8 @@ type Config struct {
 // Load reads a configuration. Errors name the file.
 func Load(path string) (Config, error) {
 	var c Config
-	content, err := os.ReadFile(path)
-	if err != nil {
+	if err := strictjson.ReadFile(path, &c); err != nil {
 		return c, err
-	}
-	if err := strictjson.Unmarshal(content, &c); err != nil {
-		return c, fmt.Errorf("%s: %w", path, err)
 	}
 	if !c.Address.Is4() {
 		return c, fmt.Errorf("%s: address is %s: it must be an IPv4 address", path, c.Address)

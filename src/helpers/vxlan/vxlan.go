@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 
 	"github.com/vishvananda/netlink"
 
@@ -40,14 +39,8 @@ type Backend struct {
 // Load reads flannel's configuration. Errors name the file.
 func Load(path string) (Config, error) {
 	var c Config
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return c, err
-	}
-	if err := strictjson.Unmarshal(content, &c); err != nil {
-		return c, fmt.Errorf("%s: %w", path, err)
-	}
-	return c, nil
+	err := strictjson.ReadFile(path, &c)
+	return c, err
 }
 
 // MAC returns the MAC address of the device on the VM with an IPv4 address: a locally administered one that ends with
