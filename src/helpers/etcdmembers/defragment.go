@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/stopwatch"
 )
 
 const (
@@ -135,7 +136,7 @@ func (c *Config) defragmentOne(ctx context.Context, i Instance, log *slog.Logger
 		return err
 	}
 	defer member.done()
-	started := time.Now()
+	took := stopwatch.Start()
 	member.client.Timeout = defragmentTimeout
 	if err := member.call(ctx, "maintenance/defragment", struct{}{}, nil); err != nil {
 		return err
@@ -145,7 +146,7 @@ func (c *Config) defragmentOne(ctx context.Context, i Instance, log *slog.Logger
 		return err
 	}
 	log.Info("etcd is defragmented", "instance", i.Name, "bytes before", members[i].Size, "bytes", after.Size,
-		"took", time.Since(started).Round(time.Millisecond))
+		"took", took().Round(time.Millisecond))
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/stopwatch"
 )
 
 const (
@@ -118,7 +119,7 @@ func (c *Config) runLearner(ctx context.Context, etcd CommandLine, cluster []Mem
 		"this member has no vote yet: it runs without clients until it has a copy of the data", "members",
 		list(cluster),
 	)
-	started := time.Now()
+	took := stopwatch.Start()
 	report := func(elapsed time.Duration, err error) {
 		log.Info("waiting for the vote", "elapsed", elapsed.Round(time.Second), "reason", err)
 	}
@@ -145,7 +146,7 @@ func (c *Config) runLearner(ctx context.Context, etcd CommandLine, cluster []Mem
 	if err != nil {
 		return fmt.Errorf("etcd on %s has not become a member with a vote: %w", c.self(), err)
 	}
-	log.Info("this member has a vote", "elapsed", time.Since(started).Round(time.Millisecond))
+	log.Info("this member has a vote", "took", took().Round(time.Millisecond))
 	return nil
 }
 

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/process"
 )
@@ -32,6 +34,7 @@ type Options struct {
 	AgainAfter time.Duration
 	// Progress is the time between two lines that say what is waited for.
 	Progress time.Duration
+	Clock    clock.PassiveClock
 }
 
 // Stop sends SIGTERM to a process that bpm runs, and waits until it has exited. It is no error if none runs. The
@@ -54,7 +57,7 @@ func Stop(ctx context.Context, options Options, log *slog.Logger) error {
 		log.Info("the process does not run", "job", job, "pid", pid)
 		return nil //nolint:nilerr // it has ended
 	}
-	started, signals := time.Now(), 0
+	started, signals := options.Clock.Now(), 0
 	log.Info("stopping", "job", job, "pid", pid, "timeout", options.Timeout)
 	report := func(elapsed time.Duration, _ error) {
 		log.Info("waiting for the process to exit", "job", job, "elapsed", elapsed.Round(time.Second))
@@ -63,7 +66,8 @@ func Stop(ctx context.Context, options Options, log *slog.Logger) error {
 		if !process.Runs(pid, stat.Started) {
 			return nil
 		}
-		if signals == 0 || signals == 1 && options.AgainAfter > 0 && time.Since(started) >= options.AgainAfter {
+		again := options.AgainAfter > 0 && options.Clock.Since(started) >= options.AgainAfter
+		if signals == 0 || signals == 1 && again {
 			signals++
 			if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 				return poll.Permanent(err)
@@ -75,7 +79,7 @@ func Stop(ctx context.Context, options Options, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("%s (process %d) did not exit after SIGTERM: %w", job, pid, err)
 	}
-	log.Info("stopped", "job", job, "pid", pid, "took", time.Since(started).Round(time.Millisecond))
+	log.Info("stopped", "job", job, "pid", pid, "took", options.Clock.Since(started).Round(time.Millisecond))
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
@@ -58,6 +59,7 @@ func TestStop(t *testing.T) {
 				Timeout:    2 * time.Second,
 				AgainAfter: test.again,
 				Progress:   time.Second,
+				Clock:      clock.RealClock{},
 			}
 			if test.want == "" {
 				options.Timeout = time.Minute

@@ -16,6 +16,7 @@ import (
 
 	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/internal/exposition"
+	"kubernetes-release/internal/stopwatch"
 )
 
 // Problems lists everything that keeps a process from being started.
@@ -261,7 +262,7 @@ func (l *Launcher) checkFlags(ctx context.Context, config *Config, log *slog.Log
 		log.Info("flags are not checked: flag_check is none", "flags", len(flags))
 		return nil, executable(config.Executable)
 	}
-	started := time.Now()
+	took := stopwatch.Start()
 	result, err := flagChecker{
 		executable:  config.Executable,
 		arguments:   config.Arguments,
@@ -274,7 +275,7 @@ func (l *Launcher) checkFlags(ctx context.Context, config *Config, log *slog.Log
 	if err == nil && len(result.problems) == 0 {
 		log.Info(
 			"flags are valid", "executable", config.Executable, "flags", len(flags), "took",
-			time.Since(started).Round(time.Millisecond),
+			took().Round(time.Millisecond),
 		)
 	}
 	return result.problems, err

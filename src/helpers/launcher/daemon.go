@@ -18,6 +18,7 @@ import (
 
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/rootfile"
+	"kubernetes-release/internal/stopwatch"
 	"kubernetes-release/internal/tail"
 )
 
@@ -161,7 +162,7 @@ func (d *daemon) awaitReady(ctx context.Context) error {
 		return err
 	}
 	timeout := d.config.Ready.Timeout.Std()
-	started := time.Now()
+	took := stopwatch.Start()
 	err := poll.Within(
 		ctx, timeout, d.launcher.poll,
 		d.unlessExited(poll.Reported(d.launcher.progress, d.launcher.progress, func(elapsed time.Duration, err error) {
@@ -178,7 +179,7 @@ func (d *daemon) awaitReady(ctx context.Context) error {
 	if d.hasExited() { // then another process made the ready command succeed
 		return d.exitError()
 	}
-	d.log.Info("ready", "pid", d.command.Process.Pid, "took", time.Since(started).Round(time.Millisecond))
+	d.log.Info("ready", "pid", d.command.Process.Pid, "took", took().Round(time.Millisecond))
 	return nil
 }
 

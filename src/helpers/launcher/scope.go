@@ -1,13 +1,13 @@
 package launcher
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"time"
 )
 
 // scoped returns a command line that runs the daemon in a cgroup of its own, where systemd manages the cgroups
@@ -34,7 +34,7 @@ func (l *Launcher) scoped(process string, line []string) ([]string, error) {
 			managed, err,
 		)
 	}
-	unit := fmt.Sprintf("bosh-%s-%d.scope", process, time.Now().UnixNano())
+	unit := fmt.Sprintf("bosh-%s-%s.scope", process, rand.Text())
 	return append(
 		[]string{
 			program, "--scope", "--quiet", "--collect", "--unit=" + unit, "--property=Delegate=yes",

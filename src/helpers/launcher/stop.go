@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/stopwatch"
 )
 
 // Stop stops the process that Start started, and only that one. It is no error if none runs; a stale pidfile is
@@ -66,7 +67,7 @@ func (l *Launcher) stopRunning(ctx context.Context, config *Config, log *slog.Lo
 	if again, err := config.running(); err != nil || again != pid {
 		return errors.Join(err, config.locked(ctx, func() error { return config.removePidfile(pid) }))
 	}
-	started := time.Now()
+	took := stopwatch.Start()
 	log.Info("stopping", "pid", pid)
 	if self, err := birthOf(pid); err == nil { // else it has exited since
 		exited := func() bool {
@@ -77,7 +78,7 @@ func (l *Launcher) stopRunning(ctx context.Context, config *Config, log *slog.Lo
 			return err
 		}
 	}
-	log.Info("stopped", "pid", pid, "took", time.Since(started).Round(time.Millisecond))
+	log.Info("stopped", "pid", pid, "took", took().Round(time.Millisecond))
 	return config.locked(ctx, func() error { return config.removePidfile(pid) })
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"kubernetes-release/apiclient"
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/stopwatch"
 )
 
 // wait blocks until the condition holds, and logs from time to time why it does not hold yet. It gives up after the
@@ -37,7 +38,7 @@ func (l *Launcher) wait(ctx context.Context, w Wait, log *slog.Logger) error {
 		check = func(ctx context.Context) error { return client.CheckAccess(ctx, *w.AccessReview) }
 	}
 
-	started := time.Now()
+	took := stopwatch.Start()
 	err = poll.Within(
 		ctx, w.Timeout.Std(), l.poll,
 		poll.Reported(0, l.progress, func(elapsed time.Duration, err error) {
@@ -50,7 +51,7 @@ func (l *Launcher) wait(ctx context.Context, w Wait, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("wait for %s from %s: %w", purpose, w.URL, err)
 	}
-	log.Info("no longer waiting", "url", w.URL, "for", purpose, "waited", time.Since(started).Round(time.Millisecond))
+	log.Info("no longer waiting", "url", w.URL, "for", purpose, "took", took().Round(time.Millisecond))
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/dns/dnsmessage"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/knftables"
 
 	"kubernetes-release/internal/exposition"
@@ -158,6 +160,7 @@ type Interception struct {
 	config Config
 	nft    knftables.Interface
 	log    *slog.Logger
+	clock  clock.PassiveClock
 	// active is whether this process has written a table, last with these pods.
 	active  atomic.Bool
 	written time.Time
@@ -176,7 +179,7 @@ func New(config Config, log *slog.Logger) (*Interception, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nftables: %w", err)
 	}
-	return &Interception{config: config, nft: nft, log: log}, nil
+	return &Interception{config: config, nft: nft, log: log, clock: clock.RealClock{}}, nil
 }
 
 // Keep writes the table while the server answers, and removes it otherwise and when ctx ends. An error means that a
@@ -255,7 +258,7 @@ func (i *Interception) step(ctx context.Context) error {
 		return i.remove(err.Error())
 	}
 	i.late, i.reported = 0, ""
-	if i.active.Load() && slices.Equal(pods, i.pods) && time.Since(i.written) < rewrite {
+	if i.active.Load() && slices.Equal(pods, i.pods) && i.clock.Since(i.written) < rewrite {
 		return nil
 	}
 	return i.write(ctx, pods)
@@ -279,7 +282,7 @@ func (i *Interception) write(ctx context.Context, pods []netip.Addr) error {
 	if !slices.Equal(pods, i.pods) {
 		i.log.Info("queries of pods with egress policies go to the cluster's DNS", "pods", pods)
 	}
-	i.written, i.pods = time.Now(), pods
+	i.written, i.pods = i.clock.Now(), pods
 	return nil
 }
 
@@ -307,19 +310,22 @@ func (c Config) answers(ctx context.Context) error {
 		return err
 	}
 	query, err := (&dnsmessage.Message{
-		Header:    dnsmessage.Header{ID: uint16(time.Now().UnixNano())},
+		Header:    dnsmessage.Header{ID: uint16(rand.Uint32())},
 		Questions: []dnsmessage.Question{{Name: name, Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}},
 	}).Pack()
 	if err != nil {
 		return err
 	}
-	dialer := net.Dialer{Timeout: answerTimeout}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	var dialer net.Dialer
 	connection, err := dialer.DialContext(ctx, "udp", c.Health.String())
 	if err != nil {
 		return err
 	}
 	defer func() { _ = connection.Close() }()
-	if err := connection.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+	deadline, _ := ctx.Deadline()
+	if err := connection.SetDeadline(deadline); err != nil {
 		return err
 	}
 	if _, err := connection.Write(query); err != nil {

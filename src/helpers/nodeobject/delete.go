@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/stopwatch"
 )
 
 // Delete returns nil when the Node is deleted. Without a kubeconfig the VM has never joined the cluster, and there is
@@ -31,7 +32,7 @@ func Delete(ctx context.Context, options Options, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	started := time.Now()
+	took := stopwatch.Start()
 	err = poll.Within(ctx, options.Timeout, options.interval(), func(ctx context.Context) error {
 		err := client.CoreV1().Nodes().Delete(ctx, options.Name, metav1.DeleteOptions{})
 		switch {
@@ -48,6 +49,6 @@ func Delete(ctx context.Context, options Options, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("delete Node %s with %s: %w", options.Name, options.Kubeconfig, err)
 	}
-	log.Info("node is deleted", "node", options.Name, "took", time.Since(started).Round(time.Millisecond))
+	log.Info("node is deleted", "node", options.Name, "took", took().Round(time.Millisecond))
 	return nil
 }

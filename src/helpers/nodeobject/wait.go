@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
 
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/readywait"
@@ -20,7 +21,8 @@ const reportInterval = 15 * time.Second
 // Wait returns nil as soon as the Node can run pods. It waits for the kubeconfig too, which need not exist yet. The
 // error at the deadline holds the last reason.
 func Wait(ctx context.Context, options Options, log *slog.Logger) error {
-	w := waiter{Options: options, log: log, started: time.Now()}
+	w := waiter{Options: options, log: log, clock: clock.RealClock{}}
+	w.started = w.clock.Now()
 	if err := poll.Within(
 		ctx, options.Timeout, options.interval(), readywait.UnlessNoQuorum(options.EtcdMembers, w.check),
 	); err != nil {
@@ -33,6 +35,7 @@ func Wait(ctx context.Context, options Options, log *slog.Logger) error {
 type waiter struct {
 	Options
 	log     *slog.Logger
+	clock   clock.PassiveClock
 	started time.Time
 	client  kubernetes.Interface
 	// reason and reported are what was logged last, and when.
@@ -40,15 +43,15 @@ type waiter struct {
 	reported time.Time
 }
 
-func (w *waiter) elapsed() time.Duration { return time.Since(w.started).Round(time.Second) }
+func (w *waiter) elapsed() time.Duration { return w.clock.Since(w.started).Round(time.Second) }
 
 // check logs why the Node is not ready: each new reason immediately, an unchanged one from time to time.
 func (w *waiter) check(ctx context.Context) error {
 	err := w.tryOnce(ctx)
-	if err == nil || ctx.Err() != nil || err.Error() == w.reason && time.Since(w.reported) < reportInterval {
+	if err == nil || ctx.Err() != nil || err.Error() == w.reason && w.clock.Since(w.reported) < reportInterval {
 		return err
 	}
-	w.reason, w.reported = err.Error(), time.Now()
+	w.reason, w.reported = err.Error(), w.clock.Now()
 	w.log.Info("waiting for node", "node", w.Name, "reason", w.reason, "elapsed", w.elapsed(), "timeout", w.Timeout)
 	return err
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/stopwatch"
 )
 
 const (
@@ -40,7 +41,7 @@ type Options struct {
 // Wait runs the check every second until it succeeds, and writes progress to output. It returns nil as well when no
 // quorum of etcd is possible, and an error with the last problem when the timeout has passed.
 func Wait(ctx context.Context, options Options, output io.Writer) error {
-	started := time.Now()
+	took := stopwatch.Start()
 	say := func(format string, arguments ...any) { _, _ = fmt.Fprintf(output, format+"\n", arguments...) }
 	report := func(elapsed time.Duration, problem error) {
 		say("Waiting for %s of at most %s: %v", elapsed.Round(time.Second), options.Timeout, problem)
@@ -59,7 +60,7 @@ func Wait(ctx context.Context, options Options, output io.Writer) error {
 	case err != nil:
 		return fmt.Errorf("not ready: %w", err)
 	}
-	say("Ready after %s.", time.Since(started).Round(time.Second))
+	say("Ready after %s.", took().Round(time.Second))
 	return nil
 }
 

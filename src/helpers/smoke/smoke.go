@@ -53,6 +53,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/stopwatch"
 	"kubernetes-release/smoke/fetch"
 )
 
@@ -422,13 +423,13 @@ type report struct {
 }
 
 func (r *report) do(ctx context.Context, c check) error {
-	started := time.Now()
+	took := stopwatch.Start()
 	works, err := c.run(context.WithValue(ctx, nameOfCheck{}, c.name))
 	if err != nil {
 		r.line("FAILED", c.name, err.Error())
 		return err
 	}
-	r.line("ok", c.name, fmt.Sprintf("%s (%s)", works, time.Since(started).Round(100*time.Millisecond)))
+	r.line("ok", c.name, fmt.Sprintf("%s (%s)", works, took().Round(100*time.Millisecond)))
 	return nil
 }
 

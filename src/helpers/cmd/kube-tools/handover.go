@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/utils/clock"
 
 	"kubernetes-release/handover"
 	"kubernetes-release/internal/bosh"
@@ -40,6 +41,7 @@ func stopProcess() *cobra.Command {
 				Timeout:    *timeout,
 				AgainAfter: *again,
 				Progress:   5 * time.Second,
+				Clock:      clock.RealClock{},
 			},
 			log,
 		)

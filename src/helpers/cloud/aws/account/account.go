@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go"
+	"k8s.io/utils/clock"
 
 	cloudaws "kubernetes-release/cloud/aws"
 	"kubernetes-release/internal/poll"
@@ -35,7 +36,8 @@ type Account struct {
 	partition string
 	vpc       string
 	group     string // the nodes' security group; empty until it exists
-	foreign   bool   // somebody else created the group, so Delete leaves it
+	clock     clock.PassiveClock
+	foreign   bool // somebody else created the group, so Delete leaves it
 }
 
 // New returns an account with clients of an SDK configuration.
@@ -43,6 +45,7 @@ func New(config aws.Config, settings *Settings, policy cloudaws.PolicyOptions, o
 	return &Account{
 		Settings: settings, Policy: policy, Out: out,
 		ec2: ec2.NewFromConfig(config), iam: iam.NewFromConfig(config), sts: sts.NewFromConfig(config),
+		clock: clock.RealClock{},
 	}
 }
 

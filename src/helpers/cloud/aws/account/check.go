@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
@@ -26,7 +25,7 @@ const (
 // Check reports what is missing in the account. It changes nothing and needs no instance; IAM is asked what the roles
 // may do.
 func (a *Account) Check(ctx context.Context) (*preflight.Report, error) {
-	started := time.Now()
+	started := a.clock.Now()
 	steps, err := a.steps(ctx)
 	if err != nil {
 		return nil, err
@@ -58,7 +57,7 @@ func (a *Account) Check(ctx context.Context) (*preflight.Report, error) {
 			results = append(results, result)
 		}
 	}
-	return preflight.NewReport(config, results, started.UTC(), time.Since(started)), nil
+	return preflight.NewReport(config, results, started.UTC(), a.clock.Since(started)), nil
 }
 
 // prepareFix runs the command that creates everything.

@@ -24,6 +24,7 @@ import (
 
 	"kubernetes-release/cloud/aws/awsclient"
 	"kubernetes-release/cloud/aws/awserr"
+	"kubernetes-release/internal/stopwatch"
 )
 
 // The kinds of faults.
@@ -105,10 +106,10 @@ func (l *replies) record(stack *middleware.Stack) error {
 		func(
 			ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler,
 		) (middleware.DeserializeOutput, middleware.Metadata, error) {
-			started := time.Now()
+			took := stopwatch.Start()
 			out, metadata, err := next.HandleDeserialize(ctx, in)
 			if err == nil {
-				l.add(time.Since(started))
+				l.add(took())
 			}
 			request, isHTTP := in.Request.(*smithyhttp.Request)
 			if isHTTP && request.Method == http.MethodPut {
