@@ -172,17 +172,22 @@ func TestControlVMsHandOver(t *testing.T) {
 			"--kubeconfig=ROOT/jobs/JOB/config/kubeconfig.json" + log,
 		"openstack-cloud-controller-manager": "stop-process --job=JOB --timeout=20s --lease=cloud-controller-manager " +
 			"--kubeconfig=ROOT/jobs/JOB/config/kubeconfig.json" + log,
+		"aws-load-balancer-controller": "stop-process --job=JOB --timeout=20s --lease=JOB-leader " +
+			"--kubeconfig=ROOT/jobs/JOB/config/kubeconfig.json" + log,
 	} {
 		for name, instances := range map[string]int{"three": 3, "one": 1} {
 			t.Run(job+"/"+name, func(t *testing.T) {
 				root := t.TempDir()
 				in := inputFor(t, job).linked(cloudLink(job))
 				in.Instances = instances
-				drain := filepath.Join(root, "drain")
-				tools := filepath.Join(root, "packages/helpers/bin/kube-tools")
-				script := strings.ReplaceAll(string(mustRender(t, job, in)["bin/drain"]), "/var/vcap", root)
-				for path, content := range map[string]string{drain: script, tools: "#!/bin/bash\necho noise\necho " +
-					"\"$*\" >>" + root + "/calls\nexit 1\n"} {
+				rendered := mustRender(t, job, in)
+				drain := filepath.Join(root, "jobs", job, "bin/drain")
+				for path, content := range map[string]string{
+					drain: strings.ReplaceAll(string(rendered["bin/drain"]), "/var/vcap", root),
+					filepath.Join(root, "jobs", job, "config/lease"): string(rendered["config/lease"]),
+					filepath.Join(root, "packages/helpers/bin/kube-tools"): "#!/bin/bash\necho noise\necho " +
+						"\"$*\" >>" + root + "/calls\nexit 1\n",
+				} {
 					if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 						t.Fatal(err)
 					}
