@@ -16,7 +16,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
-	"github.com/aws/smithy-go"
 
 	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/internal/s3client"
@@ -71,7 +70,7 @@ func (c *Config) UploadNewest(ctx context.Context, log *slog.Logger) error {
 	defer cancel()
 	url := "s3://" + path.Join(c.Bucket.Name, c.Bucket.object(newest))
 	if err := c.Bucket.upload(ctx, filepath.Join(c.Dir, newest)); err != nil {
-		return fmt.Errorf("upload %s to %s (property snapshots.s3): %w", newest, url, explain(err))
+		return fmt.Errorf("upload %s to %s (property snapshots.s3): %w", newest, url, refusals.Explain(err))
 	}
 	log.Info("snapshot uploaded", "name", newest, "to", url)
 	return atomicfile.Write(record, []byte(newest), 0o600)
@@ -100,23 +99,10 @@ func (b *Bucket) upload(ctx context.Context, snapshot string) error {
 	return err
 }
 
-// explain adds to S3's refusals what an operator can do.
-func explain(err error) error {
-	var refused smithy.APIError
-	if !errors.As(err, &refused) {
-		return err
-	}
-	switch refused.ErrorCode() {
-	case "AccessDenied":
-		return fmt.Errorf(
-			"%w; allow s3:PutObject on this name to the role of the instance or the owner of "+
-				"snapshots.s3.access_key_id, and kms:GenerateDataKey on the key that encrypts the bucket",
-			err,
-		)
-	case "NoSuchBucket":
-		return fmt.Errorf("%w; create the bucket, or correct snapshots.s3.bucket", err)
-	case "PermanentRedirect", "AuthorizationHeaderMalformed":
-		return fmt.Errorf("%w; set snapshots.s3.region to the region of the bucket", err)
-	}
-	return err
+// refusals is what an operator can do about each.
+var refusals = s3client.Advice{
+	AccessDenied: "allow s3:PutObject on this name to the role of the instance or the owner of " +
+		"snapshots.s3.access_key_id, and kms:GenerateDataKey on the key that encrypts the bucket",
+	NoSuchBucket: "create the bucket, or correct snapshots.s3.bucket",
+	WrongRegion:  "set snapshots.s3.region to the region of the bucket",
 }

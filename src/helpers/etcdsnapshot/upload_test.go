@@ -14,7 +14,7 @@ func TestObjectNames(t *testing.T) {
 			t.Errorf("%q: got %q, want %q", prefix, got, want)
 		}
 	}
-	if err := fmt.Sprint(explain(os.ErrNotExist)); err != os.ErrNotExist.Error() {
+	if err := fmt.Sprint(refusals.Explain(os.ErrNotExist)); err != os.ErrNotExist.Error() {
 		t.Errorf("got %q", err)
 	}
 }

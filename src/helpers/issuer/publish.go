@@ -70,7 +70,7 @@ func (c *Config) Publish(ctx context.Context, record string, log *slog.Logger) e
 	}
 	if err := c.write(ctx, objects); err != nil {
 		if refused(err) || string(last) != digest {
-			return fmt.Errorf("publish the keys of %s: %w", c.Issuer, explain(err))
+			return fmt.Errorf("publish the keys of %s: %w", c.Issuer, refusals.Explain(err))
 		}
 		log.Warn("an earlier deploy has published the keys; S3 does not answer now", "issuer", c.Issuer, "error", err)
 		return nil
@@ -123,22 +123,10 @@ func refused(err error) bool {
 	return errors.As(err, &answer) && answer.ErrorFault() != smithy.FaultServer && answer.ErrorCode() != "SlowDown"
 }
 
-// explain adds to S3's refusals what an operator can do.
-func explain(err error) error {
-	var answer smithy.APIError
-	if !errors.As(err, &answer) {
-		return err
-	}
-	switch answer.ErrorCode() {
-	case "AccessDenied":
-		return fmt.Errorf(
-			"%w; allow s3:PutObject on this name to the instance role of the control VMs (docs/pod-roles.md), and "+
-				"kms:GenerateDataKey on the key that encrypts the bucket", err,
-		)
-	case "NoSuchBucket":
-		return fmt.Errorf("%w; create the bucket (docs/pod-roles.md), or correct property bucket of job pod-roles", err)
-	case "PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException":
-		return fmt.Errorf("%w; set property region of job pod-roles, and issuer, to the region of the bucket", err)
-	}
-	return err
+// refusals is what an operator can do about each.
+var refusals = s3client.Advice{
+	AccessDenied: "allow s3:PutObject on this name to the instance role of the control VMs (docs/pod-roles.md), and " +
+		"kms:GenerateDataKey on the key that encrypts the bucket",
+	NoSuchBucket: "create the bucket (docs/pod-roles.md), or correct property bucket of job pod-roles",
+	WrongRegion:  "set property region of job pod-roles, and issuer, to the region of the bucket",
 }

@@ -128,12 +128,28 @@ func withPolicies(t *testing.T) *kubetest.Cluster {
 	return cluster
 }
 
+// startKeeper runs the keeper of these instances until the test ends.
+func startKeeper(t *testing.T, cluster *kubetest.Cluster, instances *Instances) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	keeper := NewKeeper(
+		cluster.ClientFor("system:kubelet-csr-approver"), instances, slog.New(slog.NewTextHandler(t.Output(), nil)),
+	)
+	go func() { ended <- keeper.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("after the end of its context: %v", err)
+		}
+	})
+}
+
 // TestNodesCannotRelabelThemselves is root on a worker, with the policies of the release: it tries to become part of
 // another instance group, from registration on.
 func TestNodesCannotRelabelThemselves(t *testing.T) {
 	cluster := withPolicies(t)
 	admin := cluster.Admin()
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	const name = "worker-3c5e8f1a"
 	worker := cluster.ClientFor("system:node:"+name, "system:nodes")
 	forged := map[string]string{
@@ -153,12 +169,8 @@ func TestNodesCannotRelabelThemselves(t *testing.T) {
 		t.Errorf("after registration: %v", labels)
 	}
 
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
 	instances := &Instances{Records: writeRecords(t), Deployment: "kube", Domain: "bosh"}
-	go func() {
-		ended <- NewKeeper(cluster.ClientFor("system:kubelet-csr-approver"), instances, log).Run(ctx)
-	}()
+	startKeeper(t, cluster, instances)
 	expectLabeled := func(when string) {
 		t.Helper()
 		eventually.Succeeds(t, 30*time.Second, when, func() error {
@@ -191,11 +203,6 @@ func TestNodesCannotRelabelThemselves(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectLabeled("changed by an administrator")
-
-	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("after the end of its context: %v", err)
-	}
 }
 
 // attackLabels tries each way in which a node can change labels.

@@ -1,9 +1,7 @@
 package nodelabels
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
@@ -26,7 +24,6 @@ import (
 // balancers.
 func TestNodesCannotNameAnotherInstance(t *testing.T) {
 	cluster := withPolicies(t)
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	const other = "aws:///us-east-1a/i-other"
 	machine := node.Machine{
 		ID: "i-own", Node: "ip-10-0-0-5.ec2.internal", ProviderID: "aws:///us-east-1a/i-own",
@@ -54,12 +51,8 @@ func TestNodesCannotNameAnotherInstance(t *testing.T) {
 	}
 	kubetest.MustForbid(t, "before the approver has set it", patch(other), "a node cannot set its provider ID")
 
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
 	instances := &Instances{Records: writeRecords(t), Deployment: "kube", Domain: "bosh", Cloud: cloudOf{machine}}
-	go func() {
-		ended <- NewKeeper(cluster.ClientFor("system:kubelet-csr-approver"), instances, log).Run(ctx)
-	}()
+	startKeeper(t, cluster, instances)
 	expect := func(when string) {
 		t.Helper()
 		eventually.Succeeds(t, 30*time.Second, when, func() error {
@@ -105,9 +98,5 @@ func TestNodesCannotNameAnotherInstance(t *testing.T) {
 	if err := k.label(t.Context(), machine.Node); err == nil || !strings.Contains(err.Error(), other) ||
 		!strings.Contains(err.Error(), machine.ProviderID) {
 		t.Errorf("a Node of another instance: %v", err)
-	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("after the end of its context: %v", err)
 	}
 }

@@ -1,9 +1,7 @@
 package nodelabels
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -64,17 +62,11 @@ func TestNodesCannotShedTheirTaints(t *testing.T) {
 
 	register() // nobody knows it yet
 	expect("before kubelet-csr-approver runs", notReady, unknown)
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		instances := &Instances{
-			Records: writeRecords(t), Deployment: "kube", Domain: "bosh",
-			// The Director writes the names of groups in lower case.
-			Taints: map[string][]corev1.Taint{"Worker": {gpu}, "control": {own}},
-		}
-		client := cluster.ClientFor("system:kubelet-csr-approver")
-		ended <- NewKeeper(client, instances, slog.New(slog.NewTextHandler(t.Output(), nil))).Run(ctx)
-	}()
+	startKeeper(t, cluster, &Instances{
+		Records: writeRecords(t), Deployment: "kube", Domain: "bosh",
+		// The Director writes the names of groups in lower case.
+		Taints: map[string][]corev1.Taint{"Worker": {gpu}, "control": {own}},
+	})
 	expect("registered without taints", notReady, gpu)
 	remove()
 	register(corev1.Taint{Key: gpu.Key, Value: "absent", Effect: gpu.Effect})
@@ -98,8 +90,4 @@ func TestNodesCannotShedTheirTaints(t *testing.T) {
 		}
 	}
 	expect("all removed by hand", gpu)
-	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("after the end of its context: %v", err)
-	}
 }

@@ -3,10 +3,13 @@ package s3client
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go"
 )
 
 // Options are how a store is reached.
@@ -42,4 +45,29 @@ func New(ctx context.Context, o Options) (*s3.Client, error) {
 			s.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired // others do not know all of S3's
 		}
 	}), nil
+}
+
+// Advice is what an operator can do when S3 refuses a request.
+type Advice struct {
+	// AccessDenied, NoSuchBucket and WrongRegion begin with a verb.
+	AccessDenied, NoSuchBucket, WrongRegion string
+}
+
+// Explain adds the advice to a refusal that it is for.
+func (a Advice) Explain(err error) error {
+	var refused smithy.APIError
+	if !errors.As(err, &refused) {
+		return err
+	}
+	advice := map[string]string{
+		"AccessDenied":                       a.AccessDenied,
+		"NoSuchBucket":                       a.NoSuchBucket,
+		"PermanentRedirect":                  a.WrongRegion,
+		"AuthorizationHeaderMalformed":       a.WrongRegion,
+		"IllegalLocationConstraintException": a.WrongRegion,
+	}[refused.ErrorCode()]
+	if advice == "" {
+		return err
+	}
+	return fmt.Errorf("%w; %s", err, advice)
 }
