@@ -27,26 +27,41 @@ def validate_own(boolean_pairs, parsed_args, **kwargs):
 
 toplevelbool.validate_boolean_mutex_groups = validate_own
 
-driver = awscli.clidriver.create_clidriver()
-create, clients = driver.session.create_client, {}
+clients = {}
 
 
-def create_client(*args, **kwargs):
+def new_driver():
     """The CLI creates a client for each command, which takes longer than the rest of it: one an endpoint is enough."""
-    key = repr((args, sorted(kwargs.items())))
-    if key not in clients:
-        clients[key] = create(*args, **kwargs)
-    return clients[key]
+    driver = awscli.clidriver.create_clidriver()
+    create = driver.session.create_client
+
+    def create_client(*args, **kwargs):
+        key = repr((args, sorted(kwargs.items())))
+        if key not in clients:
+            clients[key] = create(*args, **kwargs)
+        return clients[key]
+
+    driver.session.create_client = create_client
+    return driver
 
 
-driver.session.create_client = create_client
+def drivers():
+    """A driver for each command. Each command leaves handlers of events to its driver (register in toplevelbool.py,
+    paginate.py and others), which make all later commands slower, so a driver is for some commands only."""
+    while True:
+        driver = new_driver()
+        for _ in range(200):
+            yield driver
+
+
+driver = drivers()
 
 
 def run(url, args):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            code = driver.main(args + ["--endpoint-url", url])
+            code = next(driver).main(args + ["--endpoint-url", url])
         except SystemExit as e:
             code = e.code
     return code or 0, out.getvalue(), err.getvalue()
