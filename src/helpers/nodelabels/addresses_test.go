@@ -241,23 +241,6 @@ func TestStaticPodsHaveNoLabels(t *testing.T) {
 	}
 }
 
-// TestNodesCannotTakeTheNamesOfPods is a node that keeps a StatefulSet from creating its pod again, by a static pod of
-// that name.
-func TestNodesCannotTakeTheNamesOfPods(t *testing.T) {
-	cluster, worker := withNodes(t)
-	node, err := cluster.Admin().CoreV1().Nodes().Get(t.Context(), stolen, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"prometheus-0", stolen, "static-" + victim, ""} {
-		_, err := staticPod(t, worker, node, metav1.ObjectMeta{Name: name, GenerateName: "web-"})
-		kubetest.MustForbid(t, "a static pod "+name, err, "whose names end with -"+stolen)
-	}
-	if _, err := staticPod(t, worker, node, metav1.ObjectMeta{Name: "agent-" + stolen}); err != nil {
-		t.Errorf("kubelet's static pod: %v", err)
-	}
-}
-
 // TestNodesCannotKeepPods is root on a worker that keeps pods from being deleted, and their namespace with them, or
 // that removes what a controller waits for.
 func TestNodesCannotKeepPods(t *testing.T) {

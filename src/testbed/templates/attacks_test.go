@@ -282,7 +282,10 @@ func ofTenants() []attack {
 func TestAttacksAreRefused(t *testing.T) {
 	s := startTenants(t, append(admissionFlags(t), "--allow-privileged")...)
 	ctx := t.Context()
-	applyManifests(t, s.Cluster, values{}, "10-nodes.yml", "20-components.yml", "50-pods.yml", "60-services.yml")
+	applyManifests(
+		t, s.Cluster, values{"admission": values{"static_pods": []any{"static"}}},
+		"10-nodes.yml", "20-components.yml", "50-pods.yml", "60-services.yml",
+	)
 	uid := s.seed()
 	clients := map[string]kubernetes.Interface{
 		"node":       s.ClientFor("system:node:mine", "system:nodes", "system:authenticated"),

@@ -331,6 +331,8 @@ var everything = map[string]values{
 			"load_balancer_resources":       true,
 			"always_pull_images":            true,
 			"exempt_namespaces":             []any{"kube-system", "monitoring"},
+			"static_pods":                   []any{"agent"},
+			"device_drivers":                []any{"gpu.example.com"},
 
 			"load_balancer_security_groups": true,
 		},

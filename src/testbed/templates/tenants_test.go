@@ -153,7 +153,7 @@ func TestTenantsStayOffControlVMs(t *testing.T) {
 	_, err = pods.Create(t.Context(), podOf("plain", corev1.PodSpec{}), metav1.CreateOptions{})
 	s.must(err)
 
-	exempt := values{"exempt_namespaces": []any{"kube-system", "agents"}}
+	exempt := values{"exempt_namespaces": []any{"kube-system", "agents"}, "static_pods": []any{"static"}}
 	applyPodPolicies(t, s.Cluster, values{"admission": exempt})
 	for want, spec := range intruders() {
 		err := create(t.Context(), s.tenant, "tenant", "attack", spec)
@@ -245,7 +245,7 @@ func (s *tenants) checkFriends() {
 		}
 	}
 	kubelet := s.ClientFor("system:node:control", "system:nodes")
-	mirror := podOf("static", corev1.PodSpec{
+	mirror := podOf("static-control", corev1.PodSpec{
 		NodeName: "control", PriorityClassName: "system-node-critical", Tolerations: tolerating("", "").Tolerations,
 	})
 	mirror.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "1"}
