@@ -120,7 +120,29 @@ func (s *suite) checkObjects(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
+	if err := s.createOptional(ctx); err != nil {
+		return "", err
+	}
 	return fmt.Sprintf("namespace %s with a Deployment and %d Services", s.namespace, len(services(s.config))), nil
+}
+
+// createOptional creates what takes a while until it can be checked, if the cluster has jobs for it.
+func (s *suite) createOptional(ctx context.Context) error {
+	if s.config.Ingress {
+		if err := s.create(ctx, "Ingress "+appName, func() error {
+			_, err := s.client.NetworkingV1().Ingresses(s.namespace).Create(ctx, ingress(), metav1.CreateOptions{})
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	if s.config.PodRoles.Issuer != "" {
+		return s.create(ctx, "ServiceAccount "+roledName, func() error {
+			_, err := s.client.CoreV1().ServiceAccounts(s.namespace).Create(ctx, roledAccount(), metav1.CreateOptions{})
+			return err
+		})
+	}
+	return nil
 }
 
 // bindRoles gives the run its permissions in its namespace.
@@ -356,8 +378,13 @@ func (s *suite) checkLoadBalancer(ctx context.Context, kind string) (string, err
 	if err != nil {
 		return "", err
 	}
+	return s.answersSteadily(ctx, host)
+}
+
+// answersSteadily waits until several requests in a row to a load balancer are answered by pods.
+func (s *suite) answersSteadily(ctx context.Context, host string) (string, error) {
 	url := "http://" + net.JoinHostPort(host, strconv.Itoa(servicePort)) + "/"
-	err = s.eventually(ctx, func() error {
+	err := s.eventually(ctx, func() error {
 		for range steadyResponses {
 			if err := s.answeredByPod(s.fetch(ctx, url)); err != nil {
 				return fmt.Errorf("load balancer %s: %w", host, err)

@@ -32,6 +32,10 @@ type Config struct {
 	Timeout duration.Duration `json:"timeout"`
 	// LoadBalancer configures the checks of Services of type LoadBalancer.
 	LoadBalancer LoadBalancer `json:"load_balancer"`
+	// Ingress is true if the cluster has the AWS Load Balancer Controller.
+	Ingress bool `json:"ingress"`
+	// PodRoles configures the check of IAM roles for pods.
+	PodRoles PodRoles `json:"pod_roles"`
 	// Metrics is true if the cluster has metrics-server.
 	Metrics bool `json:"metrics"`
 	// NetworkPolicies is true if the cluster enforces them.
@@ -50,6 +54,12 @@ type LoadBalancer struct {
 	Enabled bool `json:"enabled"`
 	// Types to test: default, classic or nlb.
 	Types []string `json:"types"`
+}
+
+// PodRoles is the part of Config about IAM roles for pods.
+type PodRoles struct {
+	// Issuer of the tokens with which pods assume their roles; empty if the cluster has none.
+	Issuer string `json:"issuer"`
 }
 
 // Storage is the part of Config about claims.

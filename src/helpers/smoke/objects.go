@@ -43,12 +43,18 @@ func (s *suite) newNamespace(now time.Time) *corev1.Namespace {
 	}}
 }
 
-// roles are the ClusterRoles with what a run does in its own namespace. The jobs kubernetes-addons and
-// ebs-csi-controller define them.
+// roles are the ClusterRoles with what a run does in its own namespace. The jobs kubernetes-addons, ebs-csi-controller,
+// aws-load-balancer-controller and pod-roles define them.
 func (c *Config) roles() []string {
 	roles := []string{"kubernetes.bosh.io:smoke-tests-run"}
 	if len(c.Storage.Classes) > 0 {
 		roles = append(roles, "kubernetes.bosh.io:smoke-tests-storage-run")
+	}
+	if c.Ingress {
+		roles = append(roles, "kubernetes.bosh.io:smoke-tests-ingress-run")
+	}
+	if c.PodRoles.Issuer != "" {
+		roles = append(roles, "kubernetes.bosh.io:smoke-tests-pod-roles-run")
 	}
 	return roles
 }

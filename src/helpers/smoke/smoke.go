@@ -8,13 +8,14 @@
 // are gone. A later run deletes what a killed run has left behind, once that run's time is over.
 //
 // In its own namespace a run has the permissions of the ClusterRole kubernetes.bosh.io:smoke-tests-run, and with
-// StorageClasses to test those of kubernetes.bosh.io:smoke-tests-storage-run: it binds them itself, which an admission
-// policy permits in namespaces of runs only. In the whole cluster it needs these:
+// StorageClasses, Ingresses or roles of pods to test those of kubernetes.bosh.io:smoke-tests-storage-run, …-ingress-run
+// or …-pod-roles-run: it binds them itself, which an admission policy permits in namespaces of runs only. In the whole
+// cluster it needs these:
 //
 //	""                 namespaces       create, delete, get, list
 //	""                 nodes            list
 //	networking.k8s.io  networkpolicies  list
-//	rbac               rolebindings     create, and bind for these two ClusterRoles
+//	rbac               rolebindings     create, and bind for these ClusterRoles
 //
 // in the namespace default these:
 //
@@ -190,6 +191,19 @@ func (s *suite) checks() []check {
 			})
 		}
 	}
+	if s.config.Ingress {
+		checks = append(
+			checks,
+			check{
+				name: "ingress", requires: []string{checkPods}, timeout: s.limits.loadBalancer, run: s.checkIngress,
+			},
+		)
+	}
+	if s.config.PodRoles.Issuer != "" {
+		checks = append(
+			checks, check{name: "pod roles", requires: []string{checkExec}, timeout: each, run: s.checkPodRoles},
+		)
+	}
 	if s.config.Metrics {
 		checks = append(
 			checks, check{name: "metrics", requires: []string{checkNodes}, timeout: each, run: s.checkMetrics},
@@ -316,11 +330,12 @@ func (s *suite) removeLeftovers(ctx context.Context) {
 	}
 }
 
-// cleanUp deletes the load balancers first, while the cloud controller still finds the namespace's other objects, then
-// the namespace, and waits until all are gone, volumes and snapshots too.
+// cleanUp deletes the load balancers first, while their controllers still find the namespace's other objects, then the
+// namespace, and waits until all are gone, volumes and snapshots too.
 func (s *suite) cleanUp(ctx context.Context) (string, error) {
 	services := s.client.CoreV1().Services(s.namespace)
 	err := s.eventually(ctx, func() error {
+		ingress := s.ingressGone(ctx)
 		list, err := services.List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -339,12 +354,12 @@ func (s *suite) cleanUp(ctx context.Context) (string, error) {
 			}
 		}
 		if len(left) > 0 {
-			return fmt.Errorf(
+			return errors.Join(ingress, fmt.Errorf(
 				"Services %s still exist: the cloud controller has not deleted their load balancers yet",
 				strings.Join(left, ", "),
-			)
+			))
 		}
-		return nil
+		return ingress
 	})
 	if err != nil {
 		// Delete the namespace anyway, so that everything else is deleted.

@@ -3,6 +3,7 @@ package smoke
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -38,7 +40,7 @@ type world struct {
 	// dynamic is the client for snapshots; without it the cluster has no storage.
 	dynamic dynamic.Interface
 	// broken makes one thing fail: "pull", "dns", "load balancer", "exec", "proxy", "provisioning", "slow", "data",
-	// "restore".
+	// "restore", "ingress", "token".
 	broken string
 	// prefix begins the names of the namespaces that this world simulates.
 	prefix string
@@ -69,6 +71,7 @@ func (w *world) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		w.kubelet(ctx)
 		w.cloud(ctx)
+		w.ingresses(ctx)
 		if w.dynamic != nil {
 			w.storage(ctx)
 		}
@@ -154,6 +157,47 @@ func (w *world) cloud(ctx context.Context) {
 	}
 }
 
+// ingresses does what the AWS Load Balancer Controller does.
+func (w *world) ingresses(ctx context.Context) {
+	list, err := w.client.NetworkingV1().Ingresses("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return
+	}
+	for _, item := range list.Items {
+		api, key := w.client.NetworkingV1().Ingresses(item.Namespace), "ingress "+item.Name
+		finalizers := func(value string) {
+			_, _ = api.Patch(ctx, item.Name, types.MergePatchType, []byte(
+				`{"metadata": {"finalizers": `+value+`}}`,
+			), metav1.PatchOptions{})
+		}
+		switch {
+		case !strings.HasPrefix(item.Namespace, w.prefix), *item.Spec.IngressClassName != "alb",
+			w.broken == "ingress" && item.DeletionTimestamp == nil:
+		case item.DeletionTimestamp != nil:
+			finalizers("null")
+			w.set(key, false)
+		case len(item.Finalizers) == 0:
+			finalizers(`["ingress.k8s.aws/resources"]`)
+			w.set(key, true)
+		case len(item.Status.LoadBalancer.Ingress) == 0:
+			item.Status.LoadBalancer.Ingress = []networkingv1.IngressLoadBalancerIngress{{Hostname: "alb.example"}}
+			_, _ = api.UpdateStatus(ctx, &item, metav1.UpdateOptions{})
+		}
+	}
+}
+
+// roleToken is what a pod of a ServiceAccount with a role finds.
+func (w *world) roleToken(namespace string) string {
+	issuer := worldIssuer
+	if w.broken == "token" {
+		issuer = "https://kubernetes.default.svc"
+	}
+	payload := fmt.Sprintf(
+		`{"iss": %q, "sub": "system:serviceaccount:%s:roled", "aud": ["sts.amazonaws.com"]}`, issuer, namespace,
+	)
+	return "header." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".signature\n"
+}
+
 func (w *world) set(key string, exists bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -174,7 +218,12 @@ func (w *world) exec(ctx context.Context, namespace, pod string, command ...stri
 		return pod + "\n", nil
 	case "resolve":
 		return w.resolve(ctx, namespace, command[2])
-	case "store", "show":
+	case "show":
+		if pod == roledName {
+			return w.roleToken(namespace), nil
+		}
+		return w.file(ctx, namespace, pod, command)
+	case "store":
 		return w.file(ctx, namespace, pod, command)
 	}
 	host, _, err := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(command[2], "http://"), "/"))
@@ -213,6 +262,32 @@ func (w *world) resolve(ctx context.Context, namespace, name string) (string, er
 	return service.Spec.ClusterIP + "\n", nil
 }
 
+const (
+	worldIssuer = "https://issuer.example/prod"
+	// rolePolicy stands in for those of the job pod-roles, which are tested in src/testbed/templates.
+	rolePolicy = `apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: roles}
+spec:
+  failurePolicy: Fail
+  reinvocationPolicy: IfNeeded
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  matchConditions: [{name: roled, expression: 'object.spec.?serviceAccountName.orValue("") == "roled"'}]
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch:
+      expression: >-
+        [JSONPatch{op: "add", path: "/spec/volumes", value: [Object.spec.volumes{name: "aws-iam-token",
+        emptyDir: Object.spec.volumes.emptyDir{}}]}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: roles}
+spec: {policyName: roles}
+`
+)
+
 // suiteFor returns a run against the world.
 func (w *world) suiteFor(output *bytes.Buffer) *suite {
 	config := Config{
@@ -221,6 +296,8 @@ func (w *world) suiteFor(output *bytes.Buffer) *suite {
 		Timeout:      duration.Duration(10 * time.Minute),
 		image:        "example/smoke-test:1",
 		LoadBalancer: LoadBalancer{Enabled: true, Types: []string{"classic", "nlb"}},
+		Ingress:      true,
+		PodRoles:     PodRoles{Issuer: worldIssuer},
 	}
 	s := &suite{
 		config:  config,
@@ -331,6 +408,9 @@ func errandOf(t *testing.T, cluster *kubetest.Cluster, jobs ...string) (kubernet
 			t.Fatal(err)
 		}
 	}
+	if err := os.WriteFile(filepath.Join(dir, "roles.yml"), []byte(rolePolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	options := addons.Options{Dirs: []string{dir}, Timeout: time.Minute}
 	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), options, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
@@ -351,7 +431,7 @@ func TestAgainstRealControlPlane(t *testing.T) {
 	t.Parallel()
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
 	admin := cluster.Admin()
-	errand, _ := errandOf(t, cluster, "kubernetes-addons")
+	errand, _ := errandOf(t, cluster, "kubernetes-addons", "aws-load-balancer-controller", "pod-roles")
 	readyNode(t, admin, "node-a")
 	var worlds atomic.Int32
 	start := func(t *testing.T, broken string) *world {
@@ -373,7 +453,7 @@ func TestAgainstRealControlPlane(t *testing.T) {
 			"pull",
 			[]string{
 				"pods", "logs", "exec", "DNS", "pod to pod", "service", "API to service", "node port",
-				"load balancer classic", "load balancer nlb",
+				"load balancer classic", "load balancer nlb", "ingress", "pod roles",
 			},
 			"ImagePullBackOff no such host",
 		},
@@ -383,10 +463,17 @@ func TestAgainstRealControlPlane(t *testing.T) {
 			[]string{"load balancer classic", "load balancer nlb"},
 			"has no load balancer yet",
 		},
+		"no application load balancer": {
+			"ingress", []string{"ingress"},
+			"Ingress web has no load balancer yet; see the log of aws-load-balancer-controller",
+		},
+		"token of another issuer": {
+			"token", []string{"pod roles"}, `is of issuer "https://kubernetes.default.svc"`,
+		},
 		"pod network": {"proxy", []string{"API to service"}, "UDP port 8472"},
 		"exec": {
 			"exec",
-			[]string{"logs", "exec", "DNS", "pod to pod", "service", "node port"},
+			[]string{"logs", "exec", "DNS", "pod to pod", "service", "node port", "pod roles"},
 			"does not accept the kubelet's serving certificate",
 		},
 	}

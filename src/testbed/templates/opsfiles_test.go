@@ -578,6 +578,8 @@ var opsCases = withProviders(map[string]opsCase{
 			); config["load_balancer_controller"] != nil {
 				t.Error("the preflight of workers asks for the controller's permissions")
 			}
+			checkSmokeTest(t, p, "ingress", true)
+			checkSmokeTest(t, plan(t, deployment{ops: []string{"aws.yml"}}), "ingress", false)
 		},
 	},
 	"enable-metrics-server.yml": {
@@ -631,17 +633,8 @@ var opsCases = withProviders(map[string]opsCase{
 			); !strings.Contains(text, "--dir=/var/vcap/jobs/metrics-server/config/manifests") {
 				t.Errorf("the APIService is not applied:\n%s", text)
 			}
-			if config := decode[values](
-				t, file(t, control, "smoke-tests", "config/config.json"),
-			); config["metrics"] != true {
-				t.Error("the smoke tests do not look at metrics")
-			}
-			without := group(t, plan(t, deployment{}), "control")
-			if config := decode[values](
-				t, file(t, without, "smoke-tests", "config/config.json"),
-			); config["metrics"] != false {
-				t.Error("the smoke tests look at metrics that nobody serves")
-			}
+			checkSmokeTest(t, p, "metrics", true)
+			checkSmokeTest(t, plan(t, deployment{}), "metrics", false)
 		},
 	},
 	"expose-storage-metrics.yml": {
@@ -747,6 +740,7 @@ var opsCases = withProviders(map[string]opsCase{
 		if published := file(t, control, "pod-roles", "config/service_account.pub"); !bytes.Equal(published, keys) {
 			t.Errorf("other keys are published than verify tokens:\n%s", published)
 		}
+		checkSmokeTest(t, p, "pod_roles", values{"issuer": podRolesIssuer})
 	}},
 	"keep-service-account-issuer.yml": {deployment{
 		ops: []string{"aws.yml", "enable-pod-roles.yml", "keep-service-account-issuer.yml"}, vars: podRolesVars,
@@ -760,6 +754,7 @@ var opsCases = withProviders(map[string]opsCase{
 		if published["issuer"] != podRolesIssuer {
 			t.Errorf("published is %v", published)
 		}
+		checkSmokeTest(t, p, "pod_roles", values{"issuer": ""})
 	}},
 	"set-node-roles.yml": {deployment{
 		ops:  []string{"aws.yml", "set-node-roles.yml"},
@@ -1506,6 +1501,15 @@ func TestWorkerPoolWithOtherOpsFiles(t *testing.T) {
 			p := plan(t, deployment{ops: ops, vars: poolVars})
 			checkPoolNode(t, p, group(t, p, "worker-gpu"))
 		})
+	}
+}
+
+// checkSmokeTest looks at a value in the configuration of the smoke tests.
+func checkSmokeTest(t *testing.T, p *director.Plan, key string, want any) {
+	t.Helper()
+	config := decode[values](t, file(t, group(t, p, "control"), "smoke-tests", "config/config.json"))
+	if !reflect.DeepEqual(config[key], want) {
+		t.Errorf("the smoke tests have %s: %v, want %v", key, config[key], want)
 	}
 }
 

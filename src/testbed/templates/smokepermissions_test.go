@@ -29,7 +29,9 @@ func TestSmokeTestsStayInTheirNamespaces(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{})
 	admin := cluster.Admin()
 	dir := t.TempDir()
-	for _, job := range []string{"kubernetes-addons", "ebs-csi-controller"} {
+	for _, job := range []string{
+		"kubernetes-addons", "ebs-csi-controller", "aws-load-balancer-controller", "pod-roles",
+	} {
 		manifest := mustRender(t, job, withAllLinks(t, job))["config/manifests/40-smoke-tests.yml"]
 		if err := os.WriteFile(filepath.Join(dir, job+".yml"), manifest, 0o600); err != nil {
 			t.Fatal(err)
@@ -53,6 +55,8 @@ func TestSmokeTestsStayInTheirNamespaces(t *testing.T) {
 		"a Deployment in kube-system":           s.deployment(metav1.NamespaceSystem),
 		"a Deployment in default":               s.deployment(metav1.NamespaceDefault),
 		"its role in kube-system":               s.bind(metav1.NamespaceSystem, "kubernetes.bosh.io:smoke-tests-run"),
+		"its role for pods in default":          s.bind("default", "kubernetes.bosh.io:smoke-tests-pod-roles-run"),
+		"its role for Ingresses in default":     s.bind("default", "kubernetes.bosh.io:smoke-tests-ingress-run"),
 		"a privileged namespace":                s.namespace("smoke-tests-privileged", "privileged"),
 		"a namespace without a standard":        s.namespace("smoke-tests-free", ""),
 		"the deletion of the namespace default": s.delete(metav1.NamespaceDefault),
@@ -68,7 +72,10 @@ func TestSmokeTestsStayInTheirNamespaces(t *testing.T) {
 		t.Fatalf("a namespace of its own: %v", err)
 	}
 	kubetest.MustForbid(t, "the role cluster-admin in its own namespace", s.bind(own, "cluster-admin"))
-	for _, role := range []string{"kubernetes.bosh.io:smoke-tests-run", "kubernetes.bosh.io:smoke-tests-storage-run"} {
+	for _, role := range []string{
+		"kubernetes.bosh.io:smoke-tests-run", "kubernetes.bosh.io:smoke-tests-storage-run",
+		"kubernetes.bosh.io:smoke-tests-ingress-run", "kubernetes.bosh.io:smoke-tests-pod-roles-run",
+	} {
 		if err := s.bind(own, role); err != nil {
 			t.Fatalf("its role in its own namespace: %v", err)
 		}
