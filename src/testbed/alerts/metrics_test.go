@@ -65,8 +65,41 @@ func TestMetricsOfStorageExist(t *testing.T) {
 	}
 }
 
+// TestMetricsOfProgramsExist looks for the names and labels in the programs that serve them; component-base puts a name
+// together from a namespace, a subsystem and the rest. controller-runtime of the controller registers the other two.
+func TestMetricsOfProgramsExist(t *testing.T) {
+	components := os.Getenv("COMPONENTS_DIR")
+	if components == "" {
+		t.Skip("COMPONENTS_DIR is not set: there are no programs to look at")
+	}
+	rules := load(t)
+	for program, parts := range map[string][]string{
+		"kubernetes/bin/kube-apiserver": {
+			"envelope_encryption", "kms_operations_latency_seconds", "provider_name", "grpc_status_code", "method_name",
+			"/v2.KeyManagementService/Status",
+		},
+		"aws-load-balancer-controller/bin/aws-load-balancer-controller": append(
+			rules.metrics("leader_election_"), rules.metrics("controller_runtime_")...,
+		),
+	} {
+		content, err := os.ReadFile(filepath.Join(components, program))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(parts) < 2 {
+			t.Errorf("only %q are known of %s", parts, program)
+		}
+		for _, part := range parts {
+			if !bytes.Contains(content, []byte(part)) {
+				t.Errorf("%s does not contain %q", program, part)
+			}
+		}
+	}
+}
+
 // name matches the metrics that this release knows; PromQL's own words and the labels have none of these prefixes.
-var name = regexp.MustCompile(`\b(kubernetes_bosh|kubernetes_build|etcd|csi_sidecar|aws_ebs_csi)_\w+`)
+var name = regexp.MustCompile(`\b(kubernetes_bosh|kubernetes_build|etcd|csi_sidecar|aws_ebs_csi|` +
+	`apiserver_envelope|leader_election|controller_runtime)_\w+`)
 
 // metrics returns the names of the metrics that an expression uses.
 func metrics(expression string) []string { return name.FindAllString(expression, -1) }
