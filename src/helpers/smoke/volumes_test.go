@@ -347,7 +347,7 @@ func TestStorage(t *testing.T) {
 		s := w.suiteFor(output)
 		s.client, s.dynamic = errand, errandUntyped
 		s.config.Storage = Storage{Classes: classes, Timeout: duration.Duration(10 * time.Second)}
-		s.config.LoadBalancer = LoadBalancer{}
+		s.config.LoadBalancer, s.config.Ingress, s.config.PodRoles = LoadBalancer{}, false, PodRoles{}
 		return w, s, output
 	}
 	for name, test := range map[string]struct {
