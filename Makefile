@@ -173,9 +173,10 @@ conformance: release lab ## Run the conformance tests of Kubernetes; results in 
 	@ci/go-build.sh conformance-tool $(BUILD)/bin testbed ./cmd/conformance
 	@ci/conformance.sh
 
-.PHONY: bench bench-size bench-deploy bench-updates bench-sizes bench-restore bench-faults bench-storage bench-preflight bench-tool
+.PHONY: bench bench-size bench-deploy bench-updates bench-sizes bench-restore bench-faults bench-storage bench-preflight bench-joins bench-tool
 bench: release lab bench-tool ## Measure all; prints ratios (75 minutes; BENCH_CLONE=1 adds clone to cluster, an hour)
 	@$(BUILD)/bin/bench size deploy sizes updates restore faults storage preflight $(if $(filter 1,$(BENCH_CLONE)),clone)
+	@$(MAKE) --no-print-directory bench-joins
 	@$(if $(filter 1,$(BENCH_CLONE)),true,echo "Left out: clone to cluster against go build of the components; BENCH_CLONE=1 make bench measures it too (an hour)")
 bench-size: release bench-tool ## Measure the tarball against the bare upstream programs
 	@$(BUILD)/bin/bench size
@@ -197,6 +198,8 @@ bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once, 
 	  $(PROGRAMS) go test -count=1 -timeout 40m -run 'TestRealCloudController$$' -v . -args -real 50 | grep -v '^ *--- PASS\|^=== '; \
 	  else echo "Left out: 50 random accounts with the real cloud controller; make components builds it"; fi
 	@cd src/testbed/preflight && go test -count=1 -timeout 120m -run 'TestAdviceLeadsToAPass$$' -v . -args -advice-accounts 10000 | grep -v '^ *--- PASS\|^=== '
+bench-joins: release ## Measure joins a second and the time to a certificate under attack against the same without one
+	@cd src/helpers && $(PROGRAMS) go test -run '^$$' -bench JoinsUnderAttack -benchtime 1x ./join
 bench-tool:
 	@ci/go-build.sh bench $(BUILD)/bin testbed ./cmd/bench
 
