@@ -132,6 +132,8 @@ func TestTenantsCannotNameResourcesOfAWS(t *testing.T) {
 		"subnets":                   "subnet-a",
 		"access-log-s3-bucket-name": "others-logs",
 		"additional-resource-tags":  "kubernetes.io/cluster/other=owned",
+		"ipv6-addresses":            "2001:db8::9",
+		"attributes":                "access_logs.s3.enabled=true,access_logs.s3.bucket=others-logs",
 	}
 	expose := func(namespace, name string, annotations map[string]string) error {
 		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}}
@@ -157,6 +159,7 @@ func TestTenantsCannotNameResourcesOfAWS(t *testing.T) {
 	s.must(expose("tenant", "plain", map[string]string{
 		prefix + "internal": "true", prefix + "type": "nlb", prefix + "ssl-ports": "443",
 		prefix + "healthcheck-path": "/ready", prefix + "access-log-enabled": "false",
+		prefix + "source-ranges": "192.0.2.0/24",
 	}))
 	for _, name := range slices.Sorted(maps.Keys(resources)) {
 		const word = "names a resource of AWS"

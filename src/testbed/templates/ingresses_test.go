@@ -1,0 +1,81 @@
+package templates
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// TestTenantsCannotShareIngressesOfOthers is a tenant whose Ingress has the AWS Load Balancer Controller use what
+// belongs to others: the load balancer of a group, a target group, a certificate.
+func TestTenantsCannotShareIngressesOfOthers(t *testing.T) {
+	s := startTenants(t)
+	const prefix, word = "alb.ingress.kubernetes.io/", "names a resource of AWS or a group"
+	const certificate = "arn:aws:acm:us-east-1:123456789012:certificate/a"
+	const arn = "arn:aws:elasticloadbalancing:us-east-1:123456789012:targetgroup/other/a"
+	attacks := map[string]string{
+		"group.name":               "shop",
+		"certificate-arn":          certificate,
+		"security-groups":          "sg-other",
+		"subnets":                  "subnet-other",
+		"tags":                     "kubernetes.io/cluster/other=owned",
+		"load-balancer-attributes": "access_logs.s3.enabled=true,access_logs.s3.bucket=others-logs",
+		"frontend-nlb-tags":        "kubernetes.io/cluster/other=owned",
+		"actions.steal":            fmt.Sprintf(`{"type": "forward", "targetGroupARN": %q}`, arn),
+		"actions.case":             fmt.Sprintf(`{"type": "forward", "TARGETGROUPARN": %q}`, arn),
+		"actions.number":           fmt.Sprintf(`{"type": "forward", "target\u0047roupARN": %q}`, arn),
+		"actions.weighted": `{"type": "forward", "forwardConfig": {"targetGroups":
+			[{"targetGroupName": "other", "weight": 1}]}}`,
+		"auth-idp-cognito": `{"userPoolARN": "a", "userPoolClientID": "a", "userPoolDomain": "a"}`,
+	}
+	expose := func(namespace, name string, annotations map[string]string) error {
+		backend := &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{
+			Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80},
+		}}
+		_, err := s.tenant.NetworkingV1().Ingresses(namespace).Create(t.Context(), &networkingv1.Ingress{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
+			Spec:       networkingv1.IngressSpec{DefaultBackend: backend},
+		}, metav1.CreateOptions{})
+		return err
+	}
+	annotate := func(client kubernetes.Interface, name, annotation, value string) error {
+		patch := fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %q}}}`, annotation, value)
+		_, err := client.NetworkingV1().Ingresses("tenant").
+			Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	}
+	names := slices.Sorted(maps.Keys(attacks))
+	for _, name := range names {
+		s.must(expose("tenant", "old-"+name, map[string]string{prefix + name: attacks[name]}))
+	}
+	applyAddon(t, s.Cluster, "60-services.yml", exempted)
+	s.must(expose("tenant", "plain", map[string]string{
+		prefix + "scheme": "internet-facing", prefix + "target-type": "instance",
+		prefix + "inbound-cidrs":            "192.0.2.0/24",
+		prefix + "load-balancer-attributes": "idle_timeout.timeout_seconds=600",
+		prefix + "actions.redirect": `{"type": "redirect", "redirectConfig":
+			{"protocol": "HTTPS", "statusCode": "HTTP_301"}}`,
+		prefix + "actions.canary": `{"type": "forward", "forwardConfig": {"targetGroups":
+			[{"serviceName": "web", "servicePort": "80", "weight": 1}]}}`,
+	}))
+	for _, name := range names {
+		annotation, value := prefix+name, attacks[name]
+		mustRefuseTenant(t, name, expose("tenant", "new-"+name, map[string]string{annotation: value}), word)
+		mustRefuseTenant(t, name+" afterwards", annotate(s.tenant, "plain", annotation, value), word)
+		mustRefuseTenant(t, name+" changed", annotate(s.tenant, "old-"+name, annotation, value+" "), word)
+		// The friends: the controller, with an older one, and a namespace that may.
+		if err := annotate(s.admin, "old-"+name, "example.com/note", "a"); err != nil {
+			t.Errorf("another annotation of an older Ingress with %s: %v", name, err)
+		}
+		if err := expose("agents", strings.ToLower(name), map[string]string{annotation: value}); err != nil {
+			t.Errorf("%s in an exempt namespace: %v", name, err)
+		}
+	}
+}
