@@ -298,7 +298,9 @@ func TestAttacksAreRefused(t *testing.T) {
 	web, err := s.admin.CoreV1().Pods("other").Get(ctx, "web", metav1.GetOptions{})
 	s.must(err)
 	again := ofNodesAgain(uid, s.agent(), string(web.UID))
-	attacks := slices.Concat(ofNodes(uid), again, ofTenants(), ofTenantsAgain())
+	attacks := slices.Concat(
+		ofNodes(uid), again, ofNodesOnceMore(), ofTenants(), ofTenantsAgain(), ofTenantsOnceMore(),
+	)
 	for _, a := range attacks {
 		err := send(ctx, clients[a.who], a)
 		if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
