@@ -179,8 +179,8 @@ func TestSimulatedAWS(t *testing.T) {
 		routes, thorough, storage bool
 		calls                     int // of EC2, as documented
 	}{
-		{preflight.Worker, false, false, false, 3},
-		{preflight.Worker, true, false, true, 3}, {preflight.Worker, false, true, false, 3},
+		{preflight.Worker, false, false, false, 2},
+		{preflight.Worker, true, false, true, 2}, {preflight.Worker, false, true, false, 2},
 		{
 			preflight.Control, false, false, false, 9,
 		},
@@ -236,12 +236,51 @@ func TestSimulatedAWS(t *testing.T) {
 	}
 }
 
+// TestCallsOfEachRole: a run asks no more than this. STS, which a control VM asks once, does not count.
+func TestCallsOfEachRole(t *testing.T) {
+	for _, test := range []struct {
+		role          preflight.Role
+		storage, keys bool
+		calls         int // of EC2, load balancing, IAM and KMS
+	}{
+		{preflight.Worker, false, false, 2},
+		{preflight.Worker, true, false, 2},
+		{preflight.Control, false, false, 24},
+		{preflight.Control, true, false, 34},
+		{preflight.Control, true, true, 37}, // which key, what it is, and what IAM says about it
+	} {
+		t.Run(fmt.Sprintf("%s storage=%v keys=%v", test.role, test.storage, test.keys), func(t *testing.T) {
+			i := simulatedInstance(1, test.role)
+			sim := simulate(t, func(w *store.World) {
+				w.Instances = []store.Instance{i}
+				if test.keys {
+					w.Encryption = store.Encryption{ByDefault: true, DefaultKey: testStorageKey}
+					w.KMSKeys = []store.KMSKey{{ARN: testStorageKey}}
+				}
+				generated(t, w)
+			})
+			r := sim.run(t, i, test.role, func(_ *aws.Provider, c *preflight.Config) { c.Storage = test.storage })
+			calls := 0
+			for _, c := range r.Calls {
+				calls += c.Count
+			}
+			simulated := slices.DeleteFunc(sim.Calls(""), func(c awssim.Call) bool {
+				return c.Service == "metadata" || c.Service == "sts"
+			})
+			if r.Result != preflight.RunPassed || calls != test.calls || len(simulated) != test.calls {
+				t.Errorf("%d calls in the report, %d seen, want %d: %v", calls, len(simulated), test.calls, r.Calls)
+			}
+		})
+	}
+}
+
 // narrowed reports whether a call is restricted to one VPC, the cluster's tag, or ids.
 func narrowed(c awssim.Call) bool {
 	for name, value := range c.Params {
 		if strings.HasSuffix(name, "Id.1") || strings.HasSuffix(name, "Id") || name == "InstanceType.1" ||
 			name == "AvailabilityZone" ||
-			name == "Filter.1.Name" && slices.Contains([]string{"vpc-id", "tag-key", "route-table-id"}, value) {
+			name == "Filter.1.Name" &&
+				slices.Contains([]string{"vpc-id", "tag-key", "route-table-id", "resource-id"}, value) {
 			return true
 		}
 	}
@@ -588,6 +627,9 @@ func TestForeignGroupIsNotTagged(t *testing.T) {
 					t.Errorf("without %q: %s", without, command)
 				}
 			}
+		}
+		if got := result(r, "security-group-permissions"); without == "" && got.Status == preflight.Failed {
+			t.Errorf("the right policy lacks permissions:\n%s", text(r))
 		}
 		if names := fmt.Sprint(r.Results); without == "ec2:AuthorizeSecurityGroupIngress" &&
 			!strings.Contains(names, without) {

@@ -511,6 +511,8 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 		}
 		return "<DescribeAvailabilityZonesResponse><availabilityZoneInfo>" + b.String() +
 			"</availabilityZoneInfo></DescribeAvailabilityZonesResponse>"
+	case "DescribeTags":
+		return f.describeTags(r)
 	case "DescribeSecurityGroups":
 		var b strings.Builder
 		for id, tags := range f.groups {
@@ -551,6 +553,27 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 	return ""
 }
 
+// describeTags answers for subnets and security groups.
+func (f *fakeCloud) describeTags(r *http.Request) string {
+	var b strings.Builder
+	for i := 1; r.Form.Get(fmt.Sprintf("Filter.1.Value.%d", i)) != ""; i++ {
+		id := r.Form.Get(fmt.Sprintf("Filter.1.Value.%d", i))
+		tags := f.groups[id]
+		for _, s := range f.subnets {
+			if s.id == id {
+				tags = s.tags
+			}
+		}
+		for _, key := range sortedTagKeys(tags) {
+			fmt.Fprintf(
+				&b, "<item><resourceId>%s</resourceId><key>%s</key><value>%s</value></item>",
+				id, escape(key), escape(tags[key]),
+			)
+		}
+	}
+	return "<DescribeTagsResponse><tagSet>" + b.String() + "</tagSet></DescribeTagsResponse>"
+}
+
 // selectsState reports whether a request to describe instances is for those in a state.
 func selectsState(r *http.Request, state string) bool {
 	for i := 1; r.Form.Get(fmt.Sprintf("Filter.%d.Name", i)) != ""; i++ {
@@ -588,9 +611,8 @@ func (f *fakeCloud) simulatePolicy(r *http.Request) string {
 	if key := f.unlessTag[action]; given[key] != "" {
 		decision = "implicitDeny"
 	}
-	missingHere := ""
 	if f.regionOnly && given["aws:RequestedRegion"] != "us-east-1" {
-		decision, missingHere = "implicitDeny", "<member>aws:RequestedRegion</member>"
+		decision, missing = "implicitDeny", missing+"<member>aws:RequestedRegion</member>"
 	}
 	specific := ""
 	for i := 1; r.Form.Get(fmt.Sprintf("ResourceArns.member.%d", i)) != ""; i++ {
@@ -603,8 +625,11 @@ func (f *fakeCloud) simulatePolicy(r *http.Request) string {
 				"<MissingContextValues>%s</MissingContextValues></member>",
 			arn,
 			own,
-			missingHere,
+			missing,
 		)
+	}
+	if specific != "" { // IAM has missing keys in the results for single resources then
+		missing = ""
 	}
 	more := "<IsTruncated>false</IsTruncated>"
 	if r.Form.Get(fmt.Sprintf("ActionNames.member.%d", n+1)) != "" {

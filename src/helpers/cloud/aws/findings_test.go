@@ -77,7 +77,7 @@ func allowsList(id string) string {
 // profileIs gives the instance's role another instance profile.
 // noEC2 is what a worker gets while EC2 fails.
 func noEC2(f *fakeCloud) {
-	for _, action := range []string{"DescribeInstances", "DescribeSubnets", "DescribeSecurityGroups"} {
+	for _, action := range []string{"DescribeInstances", "DescribeTags"} {
 		answers("ec2:"+action, 500, "<html>")(f)
 	}
 }
@@ -306,7 +306,6 @@ var subnetCases = map[string]mistake{
 		found:    []string{`"other"`},
 	},
 	"node subnet does not exist": {
-		worker:   true,
 		change:   func(f *fakeCloud) { f.subnets = f.subnets[1:] },
 		check:    "node-subnet-cluster-tag",
 		status:   preflight.Failed,
@@ -550,6 +549,16 @@ var groupCases = map[string]mistake{
 		resource: "sg-1",
 		fix:      []string{"aws ec2 create-security-group"},
 	},
+	"only another cluster's group, on a worker without DescribeTags": {
+		worker: true,
+		change: func(f *fakeCloud) {
+			f.groups["sg-1"] = map[string]string{clustertags.Prefix + "other": "owned"}
+			f.denied["ec2:DescribeTags"] = true
+		},
+		check:    "untagged-security-groups",
+		status:   preflight.Failed,
+		resource: "sg-1",
+	},
 	"only a group of two clusters, on a worker": {
 		worker:   true,
 		change:   func(f *fakeCloud) { f.groups["sg-1"][clustertags.Prefix+"other"] = "shared" },
@@ -598,6 +607,27 @@ var permissionCases = map[string]mistake{
 		status:   preflight.Failed,
 		resource: "ec2:DescribeInstances",
 		fix:      []string{"replace-iam-instance-profile-association", "Name=kubernetes-worker"},
+	},
+	"no DescribeTags, as in policies of before": {
+		worker: true,
+		change: denies("ec2:DescribeTags"),
+		check:  "ec2-read-permissions",
+		status: preflight.Passed,
+	},
+	"neither DescribeTags nor what takes its place": {
+		worker:   true,
+		change:   denies("ec2:DescribeTags", "ec2:DescribeSubnets"),
+		check:    "ec2-read-permissions",
+		status:   preflight.Failed,
+		resource: "ec2:DescribeSubnets",
+	},
+	"no DescribeTags, in the errand": {
+		worker:   true,
+		change:   denies("ec2:DescribeTags"),
+		config:   thorough,
+		check:    "other-permissions",
+		status:   preflight.Warned,
+		resource: "ec2:DescribeTags",
 	},
 	"no DescribeAvailabilityZones": {
 		change:   denies("ec2:DescribeAvailabilityZones"),
@@ -877,11 +907,11 @@ var instanceCases = map[string]mistake{
 	},
 	"truncated XML": {
 		worker:   true,
-		change:   answers("ec2:DescribeSubnets", 200, "<DescribeSubnetsResponse><subnetSet><item><subn"),
+		change:   answers("ec2:DescribeTags", 200, "<DescribeTagsResponse><tagSet><item><res"),
 		check:    "ec2-endpoint",
 		status:   preflight.Failed,
 		resource: "ec2.us-east-1",
-		found:    []string{"ec2:DescribeSubnets", "HTTP 200"},
+		found:    []string{"ec2:DescribeTags", "HTTP 200"},
 	},
 	"EC2 answers with text": {
 		change:   answers("ec2:DescribeInstances", 200, "hello"),
@@ -892,11 +922,11 @@ var instanceCases = map[string]mistake{
 	},
 	"EC2 answers nothing": {
 		worker:   true,
-		change:   answers("ec2:DescribeSubnets", 200, ""),
+		change:   answers("ec2:DescribeTags", 200, ""),
 		check:    "ec2-endpoint",
 		status:   preflight.Failed,
 		resource: "ec2.us-east-1",
-		found:    []string{"ec2:DescribeSubnets"},
+		found:    []string{"ec2:DescribeTags"},
 	},
 	"EC2 answers another question": {
 		change:   answers("ec2:DescribeSecurityGroups", 200, "<DescribeVpcsResponse/>"),
@@ -1336,6 +1366,7 @@ var storageCases = map[string]mistake{
 		check:    "storage-keys",
 		status:   preflight.Failed,
 		resource: "arn:aws:kms:us-east-1:123456789012:mykey",
+		found:    []string{"no such name"},
 		fix:      []string{"kms_key_id"},
 	},
 	"a key of another region": {

@@ -33,6 +33,7 @@ func FuzzAnswers(f *testing.F) {
 		"<DescribeRouteTablesResponse><routeTableSet><item><associationSet><item/></associationSet><routeSet>"+
 			"<item/></routeSet></item></routeTableSet></DescribeRouteTablesResponse>",
 	)
+	f.Add(200, "<DescribeTagsResponse><tagSet><item/></tagSet></DescribeTagsResponse>")
 	f.Add(500, "<html>")
 	f.Add(400, "<Response><Errors><Error><Code>InvalidInstanceID.NotFound</Code><Message/></Error></Errors></Response>")
 	f.Add(200, "<DescribeSubnetsResponse><subnetSet><item><subn")
@@ -47,7 +48,7 @@ func FuzzAnswers(f *testing.F) {
 		}
 		cloud.mu.Lock()
 		for _, name := range []string{"DescribeInstances", "DescribeSubnets", "DescribeRouteTables", "DescribeAv" +
-			"ailabilityZones", "DescribeSecurityGroups", "CreateSecurityGroup"} {
+			"ailabilityZones", "DescribeSecurityGroups", "DescribeTags", "CreateSecurityGroup"} {
 			cloud.answers["ec2:"+name] = fakeAnswer{status, body}
 		}
 		cloud.calls = nil

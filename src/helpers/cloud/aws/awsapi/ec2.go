@@ -187,6 +187,31 @@ func (a *Client) DescribeZones(ctx context.Context) ([]resource.Zone, error) {
 	return zones, nil
 }
 
+// DescribeTags returns the tags of resources by their ids.
+func (a *Client) DescribeTags(ctx context.Context, ids []string) (map[string]clustertags.Tags, error) {
+	tags := map[string]clustertags.Tags{}
+	input := &ec2.DescribeTagsInput{Filters: []types.Filter{awsclient.Filter("resource-id", ids...)}}
+	for {
+		out, err := Call(ctx, a, "ec2:DescribeTags", func(ctx context.Context) (*ec2.DescribeTagsOutput, error) {
+			return a.ec2.DescribeTags(ctx, input)
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range out.Tags {
+			id := awssdk.ToString(t.ResourceId)
+			if tags[id] == nil {
+				tags[id] = clustertags.Tags{}
+			}
+			tags[id][awssdk.ToString(t.Key)] = awssdk.ToString(t.Value)
+		}
+		if awssdk.ToString(out.NextToken) == "" {
+			return tags, nil
+		}
+		input.NextToken = out.NextToken
+	}
+}
+
 // DescribeGroups returns the security groups with the given ids, and an error if one of them is missing.
 func (a *Client) DescribeGroups(ctx context.Context, ids []string) ([]resource.SecurityGroup, error) {
 	out, err := Call(

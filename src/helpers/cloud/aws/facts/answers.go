@@ -19,8 +19,11 @@ func (f *Facts) EC2Answers() []Answer {
 			Action: "ec2:DescribeInstances",
 			Err:    f.InstanceErr,
 		},
-		{Action: "ec2:DescribeSubnets", Err: f.SubnetsErr},
 	}
+	if f.TagsOnly {
+		return append(list, Answer{Action: "ec2:DescribeTags", Err: f.SubnetsErr})
+	}
+	list = append(list, Answer{Action: "ec2:DescribeSubnets", Err: f.SubnetsErr})
 	if len(f.Groups) > 0 || f.GroupsErr != nil { // a worker with one group does not ask
 		list = append(list, Answer{Action: "ec2:DescribeSecurityGroups", Err: f.GroupsErr})
 	}

@@ -28,6 +28,9 @@ func (f *Facts) PodsRouted() bool {
 	return f.Request.PodNetwork != "" && (f.Request.UnencapsulatedPodNetwork || f.Request.ConfigureCloudRoutes)
 }
 
+// NeedsRules reports whether checks look at the rules of the instance's security groups, and not only at their tags.
+func (f *Facts) NeedsRules() bool { return f.PodsRouted() || f.Conf.NoIngressManagement }
+
 // WhyNoChoice is the reason why the cloud controller's choice of subnets cannot be predicted; "" if it can.
 func (f *Facts) WhyNoChoice() string {
 	switch {
@@ -87,6 +90,7 @@ type Facts struct {
 	ZonesErr     error
 	Groups       []resource.SecurityGroup
 	GroupsErr    error
+	TagsOnly     bool // of the worker's subnet and security groups only the tags are known
 	Probes       []Probe
 	AssumeErr    error                   // of assuming the role that the cloud controller is configured to use
 	Balancers    *resource.SecurityGroup // ElbSecurityGroup

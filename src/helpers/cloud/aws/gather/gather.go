@@ -239,6 +239,10 @@ func (g *Gatherer) gatherEC2(ctx context.Context, wanted facts.Source) {
 	}
 	// The ids are read before the calls start, because one of the calls changes what they are read from.
 	vpcID, subnetID, groupIDs := f.VPCID(), f.SubnetID(), f.GroupIDs()
+	if ask(facts.FromSubnets|facts.FromGroups, preflight.Worker) && !needsInstanceFirst(f) && !f.NeedsRules() {
+		add(true, func() { g.describeTags(ctx, subnetID, groupIDs) })
+		wanted &^= facts.FromSubnets | facts.FromGroups
+	}
 	add(ask(facts.FromInstance), func() { f.Instance, f.InstanceErr = g.api.DescribeInstance(ctx, f.InstanceID()) })
 	add(ask(facts.FromSubnets), func() { f.Subnets, f.SubnetsErr = g.describeSubnets(ctx, vpcID, subnetID) })
 	add(
@@ -363,6 +367,28 @@ func (g *Gatherer) describeSubnets(ctx context.Context, vpcID, subnetID string) 
 		return nil, awserr.NotAsked("the instance's subnet is unknown")
 	}
 	return g.api.DescribeSubnet(ctx, subnetID)
+}
+
+// describeTags finds out the tags of the instance's subnet and security groups, in one call. If the role may not do
+// that, it describes both, as policies of earlier versions of this release allow.
+func (g *Gatherer) describeTags(ctx context.Context, subnet string, groups []string) {
+	f := g.Facts
+	tags, err := g.api.DescribeTags(ctx, append([]string{subnet}, groups...))
+	if f.TagsOnly = awserr.Classify(err) != awserr.Denied; !f.TagsOnly {
+		_ = awsclient.InParallel(
+			func() error { f.Subnets, f.SubnetsErr = g.api.DescribeSubnet(ctx, subnet); return nil },
+			func() error { f.Groups, f.GroupsErr = g.api.DescribeGroups(ctx, groups); return nil },
+		)
+		return
+	}
+	f.Subnets, f.SubnetsErr, f.Groups, f.GroupsErr = nil, err, nil, err
+	if err != nil {
+		return
+	}
+	f.Subnets = []resource.Subnet{{ID: subnet, Tags: tags[subnet]}}
+	for _, id := range groups {
+		f.Groups = append(f.Groups, resource.SecurityGroup{ID: id, Tags: tags[id]})
+	}
 }
 
 func (g *Gatherer) describeRouteTables(ctx context.Context, filterName, value string) ([]resource.RouteTable, error) {

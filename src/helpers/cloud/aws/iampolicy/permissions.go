@@ -160,6 +160,14 @@ func buildPermissions() []Permission {
 		},
 		"ec2:DescribeSecurityGroups",
 	)
+	row(
+		Permission{
+			roles: []preflight.Role{preflight.Worker},
+			Why: "The checks read the tags of a worker's subnet and security groups with it in one call; without it " +
+				"they make three.",
+		},
+		"ec2:DescribeTags",
+	)
 	control(
 		anything, nil, "The cloud controller distinguishes public from private subnets with it.",
 		"ec2:DescribeRouteTables",
@@ -321,10 +329,10 @@ func buildPermissions() []Permission {
 }
 
 // RarelyUsed are the actions that only some clusters call: copies of claims, topology labels of some instance types,
-// the first load balancer of an account, the proxy protocol.
+// the first load balancer of an account, the proxy protocol. Where tags cannot be described, resources are.
 var RarelyUsed = []string{
 	"ec2:CopyVolumes", "ec2:DescribeInstanceTopology", "ec2:DescribeAccountAttributes",
-	"ec2:DescribeInternetGateways",
+	"ec2:DescribeInternetGateways", "ec2:DescribeTags",
 	"iam:CreateServiceLinkedRole", "sts:GetServiceBearerToken", SimulateAction, FindRoleAction,
 	"elasticloadbalancing:DescribeLoadBalancerPolicies", "elasticloadbalancing:CreateLoadBalancerPolicy",
 	"elasticloadbalancing:SetLoadBalancerPoliciesForBackendServer",
