@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
+	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
@@ -206,6 +208,22 @@ func TestRedact(t *testing.T) {
 	_ = r.WriteJSON(&b)
 	if strings.Contains(b.String(), "secret-key") || strings.Count(b.String(), "[redacted]") != 5 ||
 		!strings.Contains(b.String(), "the [redacted]") {
+		t.Errorf("%s", b.String())
+	}
+}
+
+// TestLoggerRedacts: in messages, texts, errors and groups, and in what a logger has been given for all lines.
+func TestLoggerRedacts(t *testing.T) {
+	secrets := &Secrets{}
+	secrets.Add("secret/key+123")
+	const secret, escaped = "secret/key+123", "secret%2Fkey%2B123"
+	var b bytes.Buffer
+	secrets.Logger(slog.New(slog.NewJSONHandler(&b, nil))).
+		With("with", secret).WithGroup("all").
+		Info("message "+secret, "text", escaped, "err", errors.New("bad "+secret), "n", 3,
+			slog.Group("group", "inner", secret))
+	if strings.Contains(b.String(), "key") || strings.Count(b.String(), "[redacted]") != 5 ||
+		!strings.Contains(b.String(), `"n":3`) {
 		t.Errorf("%s", b.String())
 	}
 }

@@ -596,6 +596,24 @@ func TestEchoedSecretsAreRemoved(t *testing.T) {
 	}
 }
 
+// TestWaitingContainsNoSecret: what a run waits for is logged before there is a report. Here somebody has put the key
+// into a tag, which a finding lists.
+func TestWaitingContainsNoSecret(t *testing.T) {
+	f := newFake()
+	f.tags = map[string]string{testSecret: "", "Name": "worker"}
+	var log bytes.Buffer
+	c := testConfig(preflight.Worker)
+	c.RetryWindow = duration.Duration(20 * time.Millisecond)
+	f.start(t)
+	runStarted(
+		t, c, func(request *cloud.Request) { request.Log = slog.New(slog.NewJSONHandler(&log, nil)) }, 2*time.Second,
+	)
+	if out := log.String(); !strings.Contains(out, `"msg":"waiting"`) || !strings.Contains(out, "[redacted]") ||
+		strings.Contains(out, testSecret[:8]) {
+		t.Errorf("the lines of waiting: %s", out)
+	}
+}
+
 // TestReportsContainNoSecret searches reports and formatted values for the credentials.
 func TestReportsContainNoSecret(t *testing.T) {
 	f := newFake()
