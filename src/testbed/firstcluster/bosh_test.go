@@ -50,9 +50,13 @@ compilation: {workers: 5, reuse_compilation_vms: true, az: z1, vm_type: default,
 `
 
 // dnsConfig has the parts of runtime-configs/dns.yml of bosh-deployment that the CLI looks at: variables without a
-// config server.
+// config server, and a release with a URL.
 const dnsConfig = `
-releases: [{name: bosh-dns, version: 1.38.0}]
+releases:
+- name: bosh-dns
+  version: 1.38.0
+  url: https://bosh.io/d/github.com/cloudfoundry/bosh-dns-release?v=1.38.0
+  sha1: 32b867fbd87e3d3702614d9dfe3bd87824f78b70
 addons:
 - name: bosh-dns-systemd
   include: {stemcell: [{os: ubuntu-noble}]}
@@ -101,7 +105,9 @@ func runCommand(global *opts.BoshOpts, command any) error {
 		fmt.Print(string(text))
 		return err
 	case *opts.UpdateConfigOpts:
-		return updateConfig(o)
+		return updateConfig(o.Type, o.Name, o.Args.Config, o.VarFlags, o.OpsFlags)
+	case *opts.UpdateRuntimeConfigOpts:
+		return updateRuntimeConfig(o)
 	case *opts.DeleteConfigOpts:
 		return os.Remove(configFile(o.Type, o.Name))
 	case *opts.UploadStemcellOpts:
@@ -140,15 +146,35 @@ func uploadRelease(tarball opts.URLArg) error {
 	if _, err := os.Stat(tarball.FilePath()); err != nil {
 		return err
 	}
-	name := strings.TrimSuffix(filepath.Base(tarball.FilePath()), ".tgz")
+	return noteRelease(strings.TrimSuffix(filepath.Base(tarball.FilePath()), ".tgz"))
+}
+
+// noteRelease notes that the Director has a release.
+func noteRelease(name string) error {
 	return os.WriteFile(releaseFile(manifest.ReleaseRef{Name: name}), nil, 0o600)
 }
 
 func releaseFile(r manifest.ReleaseRef) string { return filepath.Join("director", "release-"+r.Name) }
 
 // findReleases expects every release of the manifest on the Director, or a URL, which the CLI has the Director download
-// before it deploys (cmd/release_manager.go of bosh-cli).
+// before it deploys (cmd/release_manager.go of bosh-cli). Those of runtime configs must be there: no deploy downloads
+// them.
 func findReleases(m *manifest.Manifest) error {
+	files, err := filepath.Glob(configFile("runtime", "*"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		releases, err := readReleases(file)
+		if err != nil {
+			return err
+		}
+		for _, r := range releases {
+			if _, err := os.Stat(releaseFile(r)); err != nil {
+				return fmt.Errorf("the Director does not have the release %s of a runtime config: %w", r.Name, err)
+			}
+		}
+	}
 	for _, r := range m.Releases {
 		if r.URL == "" {
 			if _, err := os.Stat(releaseFile(r)); err != nil {
@@ -171,22 +197,60 @@ func configFile(kind, name string) string { return filepath.Join("director", kin
 
 var placeholder = regexp.MustCompile(`\(\([^)]+\)\)`)
 
-// updateConfig stores a config as the CLI sends it. A Director without a config server resolves no variables.
-func updateConfig(o *opts.UpdateConfigOpts) error {
-	text, err := template.NewTemplate(o.Args.Config.Bytes).Evaluate(o.AsVariables(), o.AsOp(), template.EvaluateOpts{})
+// updateConfig stores a config as the CLI sends it. A Director without a config server resolves no variables. Releases
+// are not downloaded (cmd/update_config.go of bosh-cli), also not those of a runtime config.
+func updateConfig(
+	kind, name string, config opts.FileBytesArg, variables opts.VarFlags, operations opts.OpsFlags,
+) error {
+	text, err := template.NewTemplate(config.Bytes).
+		Evaluate(variables.AsVariables(), operations.AsOp(), template.EvaluateOpts{})
 	if err != nil {
 		return err
 	}
 	if left := placeholder.Find(text); left != nil {
-		return fmt.Errorf("%s config %s: the variable %s has no value", o.Type, o.Name, left)
+		return fmt.Errorf("%s config %s: the variable %s has no value", kind, name, left)
 	}
-	if !slices.Contains([]string{"cloud", "runtime"}, o.Type) {
-		return fmt.Errorf("there are no configs of type %q", o.Type)
+	if !slices.Contains([]string{"cloud", "runtime"}, kind) {
+		return fmt.Errorf("there are no configs of type %q", kind)
 	}
 	if err := os.MkdirAll("director", 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(configFile(o.Type, o.Name), text, 0o600)
+	return os.WriteFile(configFile(kind, name), text, 0o600)
+}
+
+// updateRuntimeConfig also has the Director download releases with a URL (cmd/update_runtime_config.go of bosh-cli).
+func updateRuntimeConfig(o *opts.UpdateRuntimeConfigOpts) error {
+	if err := updateConfig("runtime", o.Name, o.Args.RuntimeConfig, o.VarFlags, o.OpsFlags); err != nil {
+		return err
+	}
+	releases, err := readReleases(configFile("runtime", o.Name))
+	if err != nil {
+		return err
+	}
+	for _, r := range releases {
+		if r.URL != "" {
+			if err := noteRelease(r.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readReleases returns the releases of a runtime config.
+func readReleases(file string) ([]manifest.ReleaseRef, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var config struct {
+		Releases []manifest.ReleaseRef `yaml:"releases"`
+	}
+	if err := yaml.Unmarshal(text, &config); err != nil {
+		return nil, err
+	}
+	return config.Releases, nil
 }
 
 // cloudConfigFiles are the cloud configs of the Director: its first one and those that the page has updated.

@@ -49,8 +49,11 @@ func TestSoakProgramBuildsOnLaptops(t *testing.T) {
 			command := exec.CommandContext(t.Context(), "make", "cloud-preflight", "BIN="+folder)
 			command.Dir = repository()
 			command.Env = append(os.Environ(), "GOOS="+laptop.os, "GOARCH="+laptop.arch)
-			// In a namespace without a mapping of users nobody is root.
-			command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
+			command.SysProcAttr = &syscall.SysProcAttr{ // a namespace without root
+				Cloneflags:  syscall.CLONE_NEWUSER,
+				UidMappings: []syscall.SysProcIDMap{{ContainerID: 1000, HostID: os.Getuid(), Size: 1}},
+				GidMappings: []syscall.SysProcIDMap{{ContainerID: 1000, HostID: os.Getgid(), Size: 1}},
+			}
 			if out, err := command.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
