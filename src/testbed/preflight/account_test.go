@@ -528,3 +528,58 @@ func runCommands(t *testing.T, commands string) {
 		t.Logf("%s", out)
 	}
 }
+
+// documented are the blocks of commands in docs/aws.md that prepare an account: those of the steps 1 to 3.
+var documented = regexp.MustCompile("(?ms)^```sh\n((?:cluster=|account=|group=|director=|private=).*?)^```")
+
+// TestDocumentedCommandsPrepareTheAccount: who prefers the AWS CLI gets what `account prepare` creates.
+func TestDocumentedCommandsPrepareTheAccount(t *testing.T) {
+	if err := build(); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../../docs/aws.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	world := awssim.EmptyWorld(netip.MustParsePrefix("10.0.0.0/16")) // the network of aws-vars.yml
+	sim, url := simulateAccount(t, world)
+	file, folder := variablesFile(t), t.TempDir()
+	t.Setenv("PATH", programs+":"+os.Getenv("PATH"))
+	var subnets, public []string
+	for i := 1; i <= 3; i++ {
+		subnets, public = append(subnets, awssim.LabNodeSubnet(i)), append(public, awssim.LabPublicSubnet(i))
+	}
+	edit := strings.NewReplacer(
+		"vpc-0123456789abcdef0", awssim.LabVPC, "sg-0fedcba9876543210", awssim.DirectorSecurityGroup,
+		"file://$role.json", "file://"+folder+"/$role.json",
+		"subnet-private1 subnet-private2 subnet-private3", strings.Join(subnets, " "),
+		"subnet-public1 subnet-public2 subnet-public3", strings.Join(public, " "),
+	)
+	lines := []string{
+		"set -e", "cd " + folder, // and the CLI of an operator has a region
+		`eval "$(declare -f aws | sed '1s/aws/cli/')"; aws() { cli "$@" --region ` + awssim.LabRegion + `; }`,
+	}
+	blocks := documented.FindAllStringSubmatch(string(page), -1)
+	for _, block := range blocks {
+		lines = append(lines, strings.Split(edit.Replace(block[1]), "\n")...)
+	}
+	if len(blocks) != 5 {
+		t.Fatalf("%d blocks of commands, want 5", len(blocks))
+	}
+	if err := cli(t).Paste(url, lines, func(string) string { return "" }); err != nil {
+		t.Fatal(err)
+	}
+	groups := sim.World().SecurityGroups
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = bytes.ReplaceAll(text, []byte("sg-0aaaaaaaaaaaaaaaa"), []byte(groups[len(groups)-1].ID))
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, stderr := account(t, "--vars", file, "--cluster", "prod"); code != 0 ||
+		!strings.Contains(stdout, "PASSED: 0 checks failed, 0 warnings, 0 skipped, 8 passed") {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+}
