@@ -486,6 +486,19 @@ var subnetCases = map[string]mistake{
 			"--resources rtb-main --tags Key=" + testKey, "delete-tags --region us-east-1 --resources rtb-public",
 		},
 	},
+	"a route table of subnets for load balancers, which lack a route": {
+		change: func(f *fakeCloud) {
+			f.tables[1].tags, f.tables[1].gateway = map[string]string{testKey: ""}, ""
+			f.subnets[2].tags[clustertags.PublicRole], f.subnets[3].tags[clustertags.PublicRole] = "1", "1"
+		},
+		config:   cloudRoutes,
+		check:    "cloud-routes-table",
+		status:   preflight.Failed,
+		resource: "rtb-public",
+		fix: []string{
+			"--resources rtb-main --tags Key=" + testKey, "delete-tags --region us-east-1 --resources rtb-public",
+		},
+	},
 	"a route table of another VPC": {
 		change:   func(f *fakeCloud) { f.tables[0].tags, f.tables[0].vpc = map[string]string{testKey: ""}, "vpc-2" },
 		config:   cloudRoutes,

@@ -258,10 +258,11 @@ func checkTaggedTable(f *facts.Facts, t resource.RouteTable) preflight.Outcome {
 }
 
 // routesOtherNodes reports whether a route table is that of another private subnet of the cluster, where nodes may be.
+// A subnet for public load balancers is not private, also while it lacks the route.
 func routesOtherNodes(f *facts.Facts, t resource.RouteTable) bool {
 	return slices.ContainsFunc(f.Subnets, func(s resource.Subnet) bool {
 		table := f.Choices().TableOf(s.ID)
 		return s.ID != f.SubnetID() && s.Tags.BelongTo(f.Cluster()) && table != nil && table.ID == t.ID &&
-			!table.IsPublic()
+			!table.IsPublic() && !s.Tags.Has(clustertags.PublicRole)
 	})
 }
