@@ -162,7 +162,7 @@ func buildPermissions() []Permission {
 	)
 	row(
 		Permission{
-			roles: []preflight.Role{preflight.Worker},
+			roles: allMachines, // the profile of control VMs may be that of workers too
 			Why: "The checks read the tags of a worker's subnet and security groups with it in one call; without it " +
 				"they make three.",
 		},
