@@ -12,7 +12,7 @@ import (
 )
 
 // Provider is a cloud that a cluster can be deployed in. What a provider can do beyond that is an interface of its own,
-// which it need not implement: Checker, Attester.
+// which it need not implement: Checker, Attester, Locator.
 type Provider interface {
 	// About describes the provider. It returns the same every time.
 	About() About
@@ -88,6 +88,14 @@ type Attester interface {
 	// NewAuthority returns what verifies them on another machine of the cluster. The roles are those that nodes can
 	// have in the cloud; without any, the provider decides.
 	NewAuthority(cluster string, roles []string) node.Authority
+}
+
+// Locator is a Provider whose Nodes have BOSH's names, and whose API control VMs ask which VM is that of an instance.
+type Locator interface {
+	Provider
+	// NewLocator returns what asks with the configuration of the cloud controller manager in this file, which it reads
+	// when it is asked.
+	NewLocator(cloudConfigFile string) node.Locator
 }
 
 // Request is one run.

@@ -65,6 +65,8 @@ type ServerConfig struct {
 	TLS         TLS    `json:"tls"`
 	Cluster     string `json:"cluster"`
 	Provider    string `json:"provider"`
+	// CloudConfigFile is the path of the cloud controller manager's configuration; empty without a cloud.
+	CloudConfigFile string `json:"cloud_config_file"`
 	// Roles are the names of the roles that nodes can have in the cloud, in addition to those that the provider finds
 	// out.
 	Roles []string `json:"roles"`

@@ -97,6 +97,8 @@ type Deployment struct {
 	Records string `json:"records"`
 	// Lookup resolves a name; defaults to the VM's resolver.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error) `json:"-"`
+	// Locator knows the VMs of instances in the cloud; nil without one that can be asked.
+	Locator node.Locator `json:"-"`
 }
 
 // Admit implements node.Authority.
@@ -127,7 +129,12 @@ func (d *Deployment) Admit(ctx context.Context, application node.Application) (n
 			),
 		}
 	}
-	return machine, nil
+	if d.Locator != nil {
+		machine.ProviderID, err = d.Locator.ProviderID(ctx, node.Instance{
+			Deployment: d.Name, ID: proof.ID, Addresses: machine.Addresses,
+		})
+	}
+	return machine, err
 }
 
 // Find implements node.Authority. The labels must fit the Node's name: that of a Node that has registered with an

@@ -31,6 +31,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/util/retry"
 
 	"kubernetes-release/internal/kubetest"
@@ -175,6 +176,55 @@ func TestDeploymentAdmits(t *testing.T) {
 				t.Errorf("got %v, want a refusal with %q", err, attack.want)
 			}
 		})
+	}
+}
+
+// inCloud is a cloud that has the VMs of some instances, and counts questions.
+type inCloud struct {
+	vms   map[string]string
+	asked *int
+}
+
+func (c inCloud) ProviderID(_ context.Context, i node.Instance) (string, error) {
+	*c.asked++
+	if id := c.vms[i.ID]; id != "" && i.Deployment == "prod" && len(i.Addresses) == 1 {
+		return id + "@" + i.Addresses[0].String(), nil
+	}
+	return "", &node.Refusal{Reason: "no VM"}
+}
+
+// TestDeploymentAsksTheCloud: a VM that joins is the one that the cloud has for its instance, and takes no Node over
+// from a previous VM of that name. The cloud is asked only for those that are admitted.
+func TestDeploymentAsksTheCloud(t *testing.T) {
+	d, asked := deployment(t), 0
+	d.Locator = inCloud{map[string]string{workerID: "openstack:///new"}, &asked}
+	admit := func(i Instance, peer string) (node.Machine, error) {
+		return d.Admit(t.Context(), node.Application{
+			Request: []byte("request"), Proof: claim(t, i, secret, "request"), Peer: netip.MustParseAddr(peer),
+		})
+	}
+	machine, err := admit(worker, "127.0.7.1")
+	if err != nil || machine.ProviderID != "openstack:///new@127.0.7.1" {
+		t.Errorf("%+v, %v", machine, err)
+	}
+	var refusal *node.Refusal
+	if _, err := admit(control, "127.0.7.3"); !errors.As(err, &refusal) || refusal.Reason != "no VM" {
+		t.Errorf("an instance without a VM: %v", err)
+	}
+	asked = 0
+	if _, err := admit(worker, "127.0.7.2"); err == nil || asked > 0 {
+		t.Errorf("from another address: %v; the cloud was asked %d times", err, asked)
+	}
+	for id, want := range map[string]string{
+		"": "", "openstack:///new@127.0.7.1": "", "openstack:///old": "belongs to a previous VM, openstack:///old",
+	} {
+		client := fake.NewClientset(&corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: machine.Node}, Spec: corev1.NodeSpec{ProviderID: id},
+		})
+		err := (&Server{Client: client}).checkHolder(t.Context(), machine)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("Node with the provider ID %q: %v", id, err)
+		}
 	}
 }
 

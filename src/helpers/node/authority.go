@@ -64,6 +64,20 @@ type Authority interface {
 	Find(ctx context.Context, name string, labels map[string]string) (Machine, error)
 }
 
+// Instance is an instance of a deployment as BOSH knows it, whatever its VM says of itself.
+type Instance struct {
+	Deployment, ID string
+	// Addresses are those in all its networks.
+	Addresses []netip.Addr
+}
+
+// Locator knows the VMs of a cloud in which Nodes have BOSH's names.
+type Locator interface {
+	// ProviderID returns what the Node of an instance must have as its provider ID. If the cloud does not clearly have
+	// one VM of the instance, the error is a *Refusal.
+	ProviderID(ctx context.Context, instance Instance) (string, error)
+}
+
 // Refusal is the reason why a machine is not what it claims to be.
 type Refusal struct{ Reason string }
 

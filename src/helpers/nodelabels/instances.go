@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -49,6 +50,9 @@ type Instances struct {
 	Deployment, Domain string
 	// Cloud knows the addresses of a Node's VM; nil if the Node's name is that of the instance.
 	Cloud Machines
+	// Locator knows the provider ID of an instance in a cloud where the Node's name is that of the instance; nil if
+	// there is none.
+	Locator node.Locator
 	// Taints are those that the Nodes of an instance group, by its name in the manifest, have at least.
 	Taints map[string][]corev1.Taint
 }
@@ -57,7 +61,7 @@ type Instances struct {
 type Instance struct {
 	Labels     map[string]string // with Prefix
 	ProviderID string            // empty without a cloud
-	// Zone is that of BOSH; empty with a cloud, whose controller knows the cloud's.
+	// Zone is that of BOSH; empty in a cloud that is asked for the VM, whose controller knows the cloud's.
 	Zone string
 	// Taints are those that the Node has at least.
 	Taints []corev1.Taint
@@ -98,7 +102,15 @@ func (i *Instances) Find(ctx context.Context, name string) (Instance, error) {
 				found.Labels[Prefix+key] = value
 			}
 		}
-		if i.Cloud == nil {
+		if i.Locator != nil {
+			found.ProviderID, err = i.Locator.ProviderID(ctx, node.Instance{
+				Deployment: i.Deployment, ID: r.ID, Addresses: addressesOf(records, r.ID),
+			})
+			if err != nil {
+				return Instance{}, fmt.Errorf("find the VM of Node %s: %w", name, err)
+			}
+		}
+		if i.Cloud == nil && i.Locator == nil {
 			found.Zone = r.AZ
 		}
 		for group, taints := range i.Taints {
@@ -116,9 +128,9 @@ func (i *Instances) Find(ctx context.Context, name string) (Instance, error) {
 func addresses(records []boshdns.Record, id string) string {
 	const longest = 63
 	var all []string
-	for _, r := range records {
-		if r.ID == id && r.IP.Is4() {
-			all = append(all, r.IP.String())
+	for _, address := range addressesOf(records, id) {
+		if address.Is4() {
+			all = append(all, address.String())
 		}
 	}
 	slices.Sort(all)
@@ -126,6 +138,16 @@ func addresses(records []boshdns.Record, id string) string {
 		all = all[:len(all)-1]
 	}
 	return strings.Join(all, "_")
+}
+
+func addressesOf(records []boshdns.Record, id string) []netip.Addr {
+	var all []netip.Addr
+	for _, r := range records {
+		if r.ID == id {
+			all = append(all, r.IP)
+		}
+	}
+	return all
 }
 
 // Keeper makes Nodes say what their instances are, whatever the nodes say themselves.

@@ -50,6 +50,35 @@ func (c cloudOf) Find(_ context.Context, name string, _ map[string]string) (node
 	return c.machine, nil
 }
 
+// located is a cloud in which Nodes have BOSH's names, and which has one VM.
+type located struct{ instance string }
+
+func (l located) ProviderID(_ context.Context, i node.Instance) (string, error) {
+	if i.ID != l.instance || i.Deployment != "Kube" || len(i.Addresses) != 1 {
+		return "", fmt.Errorf("asked for %+v", i)
+	}
+	return "openstack:///" + i.Addresses[0].String(), nil
+}
+
+// TestProviderIDIsOfTheInstance: by BOSH's name, and what BOSH says of the instance.
+func TestProviderIDIsOfTheInstance(t *testing.T) {
+	instances := &Instances{
+		Records: writeRecords(t), Deployment: "Kube", Domain: "bosh",
+		Locator: located{"3c5e8f1a-0000-4000-8000-000000000001"},
+	}
+	found, err := instances.Find(t.Context(), "worker-3c5e8f1a")
+	if err != nil || found.ProviderID != "openstack:///10.0.0.4" || found.Labels["bosh.io/az"] != "z1" ||
+		found.Zone != "" {
+		t.Errorf("%+v, %v", found, err)
+	}
+	// Without an answer of the cloud the Node gets no labels either, so it cannot report an address.
+	found, err = instances.Find(t.Context(), "worker-7d2b9c4e")
+	if err == nil || !strings.Contains(err.Error(), "find the VM of Node worker-7d2b9c4e: asked for") ||
+		found.Labels != nil {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
+
 func TestLabelsAreOfTheInstance(t *testing.T) {
 	path := writeRecords(t)
 	named := &Instances{Records: path, Deployment: "Kube", Domain: "bosh"}

@@ -114,7 +114,10 @@ func createPort(s *Simulator, r *http.Request) (answer, error) {
 	if s.world.network(port.NetworkID) == nil {
 		return answer{}, notFound("Network", port.NetworkID)
 	}
-	for _, ip := range port.FixedIPs {
+	for i, ip := range port.FixedIPs {
+		if ip.SubnetID == "" {
+			port.FixedIPs[i].SubnetID = s.world.network(port.NetworkID).Subnets[0]
+		}
 		if slices.Contains(s.world.addresses(), ip.IPAddress) {
 			return answer{}, failure{http.StatusConflict, "IP address " + ip.IPAddress + " already allocated."}
 		}

@@ -1,6 +1,7 @@
 package openstacksim
 
 import (
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -16,6 +17,7 @@ func nova() service {
 			"GET /servers/{id}":           getServer,
 			"DELETE /servers/{id}":        deleteServer,
 			"POST /servers/{id}/metadata": updateServerMetadata,
+			"GET /flavors/detail":         listFlavors,
 			"GET /flavors/{id}":           getFlavor,
 		},
 		errors: func(f failure) any {
@@ -38,10 +40,10 @@ func (w *World) describe(server Server) map[string]any {
 		if p.DeviceID != server.ID {
 			continue
 		}
-		for _, ip := range p.FixedIPs {
-			name := w.network(p.NetworkID).Name
+		name := w.network(p.NetworkID).Name
+		for address, kind := range w.reached(p) {
 			addresses[name] = append(
-				addresses[name], map[string]any{"addr": ip.IPAddress, "version": 4, "OS-EXT-IPS:type": "fixed"},
+				addresses[name], map[string]any{"addr": address, "version": 4, "OS-EXT-IPS:type": kind},
 			)
 		}
 	}
@@ -50,6 +52,20 @@ func (w *World) describe(server Server) map[string]any {
 		"metadata": server.Metadata, "OS-EXT-AZ:availability_zone": server.AvailabilityZone, "addresses": addresses,
 		"accessIPv4": "", "accessIPv6": "", "tenant_id": w.Project.ID,
 	}
+}
+
+// reached are the addresses of a port, with the type that Nova gives them.
+func (w *World) reached(p Port) map[string]string {
+	addresses := map[string]string{}
+	for _, ip := range p.FixedIPs {
+		addresses[ip.IPAddress] = "fixed"
+	}
+	for _, f := range w.FloatingIPs {
+		if f.PortID != nil && *f.PortID == p.ID {
+			addresses[f.Address] = "floating"
+		}
+	}
+	return addresses
 }
 
 func (w *World) server(id string) *Server {
@@ -75,10 +91,8 @@ func listServers(s *Simulator, r *http.Request) (answer, error) {
 	for _, server := range s.world.Servers {
 		has := map[string][]string{"name": {server.Name}}
 		for _, p := range s.world.Ports {
-			for _, ip := range p.FixedIPs {
-				if p.DeviceID == server.ID {
-					has["ip"] = append(has["ip"], ip.IPAddress)
-				}
+			if p.DeviceID == server.ID {
+				has["ip"] = slices.AppendSeq(has["ip"], maps.Keys(s.world.reached(p)))
 			}
 		}
 		matches := true
@@ -157,6 +171,10 @@ func updateServerMetadata(s *Simulator, r *http.Request) (answer, error) {
 		server.Metadata[name] = value
 	}
 	return ok("metadata", server.Metadata)
+}
+
+func listFlavors(s *Simulator, _ *http.Request) (answer, error) {
+	return ok("flavors", s.world.Flavors)
 }
 
 func getFlavor(s *Simulator, r *http.Request) (answer, error) {

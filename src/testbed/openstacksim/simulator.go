@@ -189,7 +189,10 @@ func (w *World) reachedAt(l LoadBalancer) []string {
 	return addresses
 }
 
-// Handler serves the APIs, each below a path of its own: /identity, /compute, /network and /load-balancer.
+// Paths are where Handler serves the APIs.
+var Paths = []string{"/identity/", "/compute/", "/network/", "/load-balancer/"}
+
+// Handler serves the APIs, each below a path of its own.
 func (s *Simulator) Handler() http.Handler { return s.handler }
 
 // answer is what a request is answered with.

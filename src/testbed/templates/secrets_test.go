@@ -85,7 +85,9 @@ var secrets = map[string]struct {
 	"node-termination-handler": {onlyRoot, []string{"config/flags.json"}},
 	"kubelet-csr-approver": {
 		groupVcap,
-		[]string{"config/client.key", "config/flags.json", "config/join_secret", "config/server.key"},
+		[]string{
+			"config/client.key", "config/cloud.conf", "config/flags.json", "config/join_secret", "config/server.key",
+		},
 	},
 	"kms-plugin":     {groupVcap, []string{"config/flags.json"}},
 	"kubelet-signer": {ownUser, []string{"config/client.key", "config/kubelet_ca.key"}},

@@ -3,7 +3,6 @@ package openstack
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -93,9 +92,6 @@ type gatherer struct {
 	clients map[string]*gophercloud.ServiceClient
 }
 
-// timeout limits one request.
-const timeout = 30 * time.Second
-
 // transport remembers the time in the first answer.
 type transport struct {
 	http.RoundTripper
@@ -135,24 +131,12 @@ func (g *gatherer) count(service, action string) {
 }
 
 func (g *gatherer) authenticate(file string) error {
-	client, err := openstack.NewClient(g.config.get("Global", "auth-url"))
+	client, err := g.config.newClient(file, func(t http.RoundTripper) http.RoundTripper {
+		return transport{t, &g.clock}
+	})
 	if err != nil {
 		return err
 	}
-	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12}
-	ca, err := g.config.ca(file)
-	if err != nil {
-		return fmt.Errorf("ca-file: %w", err)
-	}
-	if ca != nil {
-		tlsConfig.RootCAs = x509.NewCertPool()
-		if !tlsConfig.RootCAs.AppendCertsFromPEM(ca) {
-			return errors.New("ca-file has no certificate in PEM")
-		}
-	}
-	client.HTTPClient = http.Client{Timeout: timeout, Transport: transport{
-		&http.Transport{TLSClientConfig: tlsConfig, Proxy: http.ProxyFromEnvironment}, &g.clock,
-	}}
 	g.client, g.clients = client, map[string]*gophercloud.ServiceClient{}
 	g.count("identity", "POST auth/tokens")
 	if err := openstack.Authenticate(g.ctx, client, g.config.auth()); err != nil {

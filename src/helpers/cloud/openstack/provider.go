@@ -11,7 +11,7 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// Provider implements cloud.Checker. The zero value is ready for use on a server.
+// Provider implements cloud.Checker and cloud.Locator. The zero value is ready for use on a server.
 type Provider struct {
 	// MetadataEndpoint replaces http://169.254.169.254.
 	MetadataEndpoint string

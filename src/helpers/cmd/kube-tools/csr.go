@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
+	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/providers"
 	"kubernetes-release/csrapproval"
 	"kubernetes-release/csrsigning"
 	"kubernetes-release/internal/exposition"
@@ -40,6 +42,9 @@ func approveKubeletCSRs() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if l, ok := providers.All().Get(settings.Provider).(cloud.Locator); ok {
+			settings.Deployment.Locator = l.NewLocator(settings.CloudConfigFile)
+		}
 		authority, err := newAuthority(settings)
 		if err != nil {
 			return err
@@ -67,6 +72,7 @@ func approveKubeletCSRs() *cobra.Command {
 			Deployment: settings.Deployment.Name,
 			Domain:     settings.Deployment.Domain,
 			Taints:     settings.Taints,
+			Locator:    settings.Deployment.Locator,
 		}
 		if attester(settings.Provider) != nil {
 			instances.Cloud = authority
