@@ -106,10 +106,11 @@ func own(t *testing.T) *lab {
 	return l
 }
 
-// onAWS and onNoCloud make a deployment of the manifest one in the lab.
+// onAWS, onOpenStack and onNoCloud make a deployment of the manifest one in the lab.
 var (
-	onAWS     = []string{"ops-files/aws.yml", "ops-files/lab.yml", "ops-files/lab-aws.yml"}
-	onNoCloud = []string{"ops-files/lab.yml"}
+	onAWS       = []string{"ops-files/aws.yml", "ops-files/lab.yml", "ops-files/lab-aws.yml"}
+	onOpenStack = []string{"ops-files/openstack.yml", "ops-files/lab.yml"}
+	onNoCloud   = []string{"ops-files/lab.yml"}
 )
 
 // upArgs returns the arguments that `make up` passes to bin/lab, with this lab's ops-files and variables.

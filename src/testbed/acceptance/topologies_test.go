@@ -101,6 +101,10 @@ func TestSoakTopologies(t *testing.T) {
 			name: "no cloud", base: onNoCloud, ops: workerOps, vars: []string{"worker_instances=2"}, control: "1",
 			nodes: []string{"control/0", "worker/0", "worker/1"}, pods: 2, check: (*lab).checkZonesOfBOSH,
 		},
+		{
+			name: "OpenStack", base: onOpenStack, ops: workerOps, vars: []string{"worker_instances=1"}, control: "1",
+			nodes: []string{"control/0", "worker/0"}, pods: 1, check: (*lab).checkOpenStack,
+		},
 	} {
 		t.Run(topology.name, func(t *testing.T) {
 			l := soak(t)

@@ -96,13 +96,8 @@ DIRECTORY/vars.yml.`,
 	f.StringArrayVarP(&input.VarsFiles, "vars-file", "l", nil, "set the variables of a YAML `file`; can be repeated")
 	f.StringVar(&input.Manifest, "manifest", "manifests/kubernetes.yml", "`file` with the deployment manifest")
 	f.StringArrayVar(
-		&input.CloudConfigs,
-		"cloud-config",
-		[]string{
-			"manifests/cloud-config/aws.yml", "manifests/cloud-config/aws-base.yml",
-			"manifests/cloud-config/aws-api-load-balancer.yml",
-		},
-		"`file` with a cloud config, merged if repeated",
+		&input.CloudConfigs, "cloud-config", nil,
+		"`file` with a cloud config, merged if repeated; defaults to OpenStack's with openstack.yml, else to AWS's",
 	)
 	f.StringArrayVar(
 		&input.Releases,

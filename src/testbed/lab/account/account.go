@@ -1,5 +1,5 @@
-// Package account is the lab's AWS account: what it is created with, the process that simulates it, and the access to
-// it.
+// Package account is the lab's AWS account, and its project of OpenStack: what they are created with, the process that
+// simulates them, and the access to them.
 package account
 
 import (
@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"al.essio.dev/pkg/shellescape"
+	"github.com/gophercloud/gophercloud/v2"
 
 	"kubernetes-release/cloud/aws"
 	"kubernetes-release/internal/atomicfile"
@@ -18,6 +19,7 @@ import (
 	"kubernetes-release/testbed/awssim/store"
 	"kubernetes-release/testbed/lab/cpi"
 	"kubernetes-release/testbed/lab/network"
+	"kubernetes-release/testbed/openstacksim"
 )
 
 // Account is the simulated account of a lab. All its state is in the lab's directory.
@@ -38,6 +40,7 @@ func URL(n network.Network) string { return fmt.Sprintf("http://%s:%d", n.Gatewa
 // files in the lab's directory
 const (
 	worldFile    = "aws.json"
+	projectFile  = "openstack.json"
 	callsFile    = "log/aws-calls.jsonl"
 	settingsFile = "cloud-settings.json"
 )
@@ -138,13 +141,21 @@ func (a Account) settings() (settings Settings, err error) {
 	return settings, nil
 }
 
-// Cloud returns the CPI's client of the account. In an account that was empty it has the Director's key.
+// Cloud returns the CPI's client of the account and of the project. In an account that was empty it has the Director's
+// key.
 func (a Account) Cloud() cpi.Cloud {
 	id, secret := awssim.LabAccessKeyID, awssim.LabSecretAccessKey
 	if settings, err := a.settings(); err == nil && settings.Empty {
 		id, secret = awssim.DirectorAccessKeyID, awssim.DirectorSecretAccessKey
 	}
-	return cpi.NewAWS(URL(a.Network), awssim.LabRegion, id, secret)
+	return cpi.Clouds{
+		AWS: cpi.NewAWS(URL(a.Network), awssim.LabRegion, id, secret),
+		OpenStack: cpi.NewOpenStack(gophercloud.AuthOptions{
+			IdentityEndpoint: URL(a.Network) + "/identity/v3", Username: openstacksim.LabUserName,
+			Password: openstacksim.LabPassword, DomainName: "Default", TenantID: openstacksim.LabProject,
+			AllowReauth: true,
+		}, openstacksim.LabRegion),
+	}
 }
 
 // WriteEnvironment writes aws.env: the variables that point any AWS client at the account, with the credentials of an

@@ -18,6 +18,7 @@ import (
 	"kubernetes-release/testbed/lab/names"
 	"kubernetes-release/testbed/lab/network"
 	"kubernetes-release/testbed/lab/volume"
+	"kubernetes-release/testbed/openstacksim"
 )
 
 // healthPath returns 200 on the port of the API as soon as the process is ready.
@@ -32,8 +33,8 @@ func (p plumbing) Add(a netip.Addr) error { return p.network.AddAddress(a) }
 // Remove implements forward.Plumbing.
 func (p plumbing) Remove(a netip.Addr) error { return p.network.RemoveAddress(a) }
 
-// Serve is the process: AWS's API, instance metadata, load balancers, registry and DNS. It runs inside the
-// cloud namespace until ctx ends.
+// Serve is the process: the APIs of AWS and OpenStack, instance metadata, load balancers, registry and DNS. It runs
+// inside the cloud namespace until ctx ends.
 func (a Account) Serve(ctx context.Context) error {
 	log := logging.New(os.Stderr)
 	settings, err := a.settings()
@@ -56,6 +57,12 @@ func (a Account) Serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("starting the simulated cloud: %w", err)
 	}
+	project, err := openstacksim.New(openstacksim.LabWorld(a.Network.Prefix()), openstacksim.Options{
+		StateFile: a.path(projectFile), Plumbing: plumbing{a.Network}, Settle: time.Second, Log: log,
+	})
+	if err != nil {
+		return errors.Join(fmt.Errorf("starting the simulated OpenStack: %w", err), simulator.Close())
+	}
 	bosh := names.NewResolvers(a.Dir, log)
 	resolver := &dns.Server{Log: log, Lookups: []dns.Lookup{bosh.Lookup, func(name string) ([]netip.Addr, bool) {
 		addresses := simulator.Lookup(name)
@@ -64,12 +71,19 @@ func (a Account) Serve(ctx context.Context) error {
 	api := http.NewServeMux()
 	api.HandleFunc(healthPath, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	api.Handle("/", simulator.Handler())
+	for _, path := range openstacksim.Paths {
+		api.Handle(path, project.Handler())
+	}
 	gateway := a.Network.Gateway().String()
 	metadata := simulator.MetadataServer()
 	metadata.Addr = net.JoinHostPort(network.Metadata.String(), "80")
+	both := http.NewServeMux()
+	both.Handle("/", metadata.Handler)
+	both.Handle("/openstack/", project.MetadataHandler())
+	metadata.Handler = both
 	registry, err := a.registryServer(simulator)
 	if err != nil {
-		return errors.Join(err, simulator.Close())
+		return errors.Join(err, simulator.Close(), project.Close())
 	}
 	servers := []*http.Server{
 		{
@@ -92,7 +106,7 @@ func (a Account) Serve(ctx context.Context) error {
 	}()
 	err = serve(ctx, servers)
 	stop(err)
-	err = errors.Join(err, <-answered, simulator.Close())
+	err = errors.Join(err, <-answered, simulator.Close(), project.Close())
 	log.Info("cloud stopped", "error", err)
 	return err
 }

@@ -1,5 +1,5 @@
-// Package cpi is the lab's counterpart of BOSH's AWS CPI: it creates, tags and deletes VMs. A VM consists of namespaces
-// on this machine and an instance in the simulated cloud.
+// Package cpi is the lab's counterpart of BOSH's AWS CPI and OpenStack CPI: it creates, tags and deletes VMs. A VM
+// consists of namespaces on this machine and an instance in the simulated cloud.
 package cpi
 
 import (
@@ -18,7 +18,8 @@ import (
 // Launch describes a new instance to the cloud.
 type Launch struct {
 	Address          string
-	Subnet           string
+	Subnet           string // of AWS
+	Network          string // of OpenStack
 	SecurityGroups   []string
 	InstanceType     string
 	AvailabilityZone string
@@ -128,7 +129,7 @@ func launchOf(spec director.VMSpec) (Launch, error) {
 	l := Launch{Address: spec.Instance.Address.String(), Tags: map[string]string{}}
 	p := properties{spec.CloudProperties, nil}
 	n := properties{spec.NetworkProperties, nil}
-	l.Subnet = n.text("subnet")
+	l.Subnet, l.Network = n.text("subnet"), n.text("net_id")
 	l.SecurityGroups = n.list("security_groups")
 	if own := p.list("security_groups"); len(own) > 0 {
 		l.SecurityGroups = own
@@ -146,8 +147,8 @@ func launchOf(spec director.VMSpec) (Launch, error) {
 	for key, value := range spec.Tags {
 		l.Tags[key] = value
 	}
-	if l.Subnet == "" {
-		n.problems = append(n.problems, "the network's cloud_properties have no 'subnet'")
+	if l.Subnet == "" && l.Network == "" {
+		n.problems = append(n.problems, "the network's cloud_properties have no 'subnet', or 'net_id' of OpenStack")
 	}
 	if problems := append(append(p.problems, n.problems...), options.problems...); len(problems) > 0 {
 		return Launch{}, fmt.Errorf("cloud_properties: %s", strings.Join(problems, "; "))

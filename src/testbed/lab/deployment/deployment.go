@@ -12,7 +12,8 @@ import (
 
 // Input is what a deploy takes, as by the flags of `bosh deploy`.
 type Input struct {
-	Manifest     string
+	Manifest string
+	// CloudConfigs defaults to those of the cloud that the ops-files are for.
 	CloudConfigs []string
 	// Releases are tarballs, as uploaded to a Director.
 	Releases  []string

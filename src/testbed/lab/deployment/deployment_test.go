@@ -41,21 +41,31 @@ func testLab(t *testing.T) *lab.Lab {
 	}
 }
 
-// TestDefaultVariablesCompleteTheCloudConfig: the cloud configs need no variable that the lab does not set.
+// TestDefaultVariablesCompleteTheCloudConfig: the cloud configs of the cloud that ops-files are for need no variable
+// that the lab does not set.
 func TestDefaultVariablesCompleteTheCloudConfig(t *testing.T) {
-	const folder = "../../../../manifests/cloud-config/"
-	in := Input{CloudConfigs: []string{folder + "aws.yml", folder + "aws-base.yml"}}
-	text, err := cloudConfig(in, defaultVariables(network.Network{Number: 77}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cloud, err := manifest.ParseCloudConfig("aws.yml", text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, subnet, err := cloud.Networks[0].Free("kubernetes-z2", func(netip.Addr) bool { return false })
-	if err != nil || a.String() != "10.77.32.4" || subnet.CloudProperties["subnet"] == "" {
-		t.Errorf("first address %s of %v, %v", a, subnet, err)
+	for opsFile, want := range map[string]struct{ address, property string }{
+		"ops-files/aws.yml":       {"10.77.32.4", "subnet"},
+		"ops-files/openstack.yml": {"10.77.16.2", "net_id"},
+		"ops-files/lab.yml":       {"10.77.32.4", "subnet"},
+	} {
+		in := Input{OpsFiles: []string{"ops-files/single-vm.yml", opsFile}}
+		iaas := iaasOf(in.OpsFiles)
+		for _, path := range iaas.cloudConfigs {
+			in.CloudConfigs = append(in.CloudConfigs, "../../../../"+path)
+		}
+		text, err := cloudConfig(in, iaas.defaultVariables(network.Network{Number: 77}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cloud, err := manifest.ParseCloudConfig(opsFile, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, subnet, err := cloud.Networks[0].Free("kubernetes-z2", func(netip.Addr) bool { return false })
+		if err != nil || a.String() != want.address || subnet.CloudProperties[want.property] == "" {
+			t.Errorf("%s: first address %s of %v, %v", opsFile, a, subnet, err)
+		}
 	}
 }
 

@@ -49,7 +49,11 @@ func load(ctx context.Context, l *lab.Lab, in Input) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	defaults := defaultVariables(l.Network)
+	iaas := iaasOf(in.OpsFiles)
+	if len(in.CloudConfigs) == 0 {
+		in.CloudConfigs = iaas.cloudConfigs
+	}
+	defaults := iaas.defaultVariables(l.Network)
 	progress := l.Progress()
 	vars.Generating = func(name, kind string) func(error) {
 		return progress.Begin("Generating variables", name+" ("+kind+")").End

@@ -2,12 +2,14 @@ package deployment
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/lab/account"
 	"kubernetes-release/testbed/lab/director"
 	"kubernetes-release/testbed/lab/network"
+	"kubernetes-release/testbed/openstacksim"
 )
 
 // accountSettings are those of an account for the deployment.
@@ -63,14 +65,70 @@ func usesAPIBalancer(plan *director.Plan) bool {
 // clusterName is the default of the variable cluster_name.
 const clusterName = "lab"
 
-// defaultVariables are the variables that manifest, ops-files and cloud config can use without -v or -l: what an
-// operator would write into a variables file about the AWS account.
-func defaultVariables(n network.Network) map[string]any {
+// iaas is a cloud that a lab can deploy in.
+type iaas struct {
+	// opsFile is the name of the ops-file that a deployment in this cloud has; "" for all others.
+	opsFile string
+	// cloudConfigs are those without --cloud-config.
+	cloudConfigs []string
+	// variables are those of the cloud config and of the ops-file: what an operator would write into a variables file
+	// about the account.
+	variables func(network.Network) map[string]any
+}
+
+const cloudConfigs = "manifests/cloud-config/"
+
+var (
+	ofOpenStack = iaas{
+		"openstack.yml", []string{cloudConfigs + "openstack.yml", cloudConfigs + "aws-base.yml"}, openstackVariables,
+	}
+	ofAWS = iaas{
+		"",
+		[]string{
+			cloudConfigs + "aws.yml", cloudConfigs + "aws-base.yml", cloudConfigs + "aws-api-load-balancer.yml",
+		},
+		awsVariables,
+	}
+)
+
+// iaasOf returns the cloud of a deployment with these ops-files.
+func iaasOf(opsFiles []string) iaas {
+	if slices.ContainsFunc(opsFiles, func(path string) bool { return filepath.Base(path) == ofOpenStack.opsFile }) {
+		return ofOpenStack
+	}
+	return ofAWS
+}
+
+// defaultVariables are the variables that manifest, ops-files and cloud config can use without -v or -l.
+func (i iaas) defaultVariables(n network.Network) map[string]any {
+	variables := i.variables(n)
+	variables["cluster_name"] = clusterName
+	variables["dns_servers"] = []any{n.Gateway().String()}
+	return variables
+}
+
+func openstackVariables(n network.Network) map[string]any {
+	prefix := fmt.Sprintf("10.%d", n.Number)
+	return map[string]any{
+		"az1": openstacksim.LabZone, "az2": openstacksim.LabZone, "az3": openstacksim.LabZone,
+		"network_id": openstacksim.LabNetwork, "subnet_cidr": prefix + ".16.0/20", "subnet_gateway": prefix + ".16.1",
+		"subnet_reserved": []any{prefix + ".24.0-" + prefix + ".31.255"}, // Neutron's, for load balancers
+		"security_group":  openstacksim.LabSecurityGroup, "control_flavor": "m1.large", "worker_flavor": "m1.large",
+		"volume_type":                             "lab",
+		"openstack_auth_url":                      account.URL(n) + "/identity/v3",
+		"openstack_region":                        openstacksim.LabRegion,
+		"openstack_application_credential_id":     openstacksim.LabCredential,
+		"openstack_application_credential_secret": openstacksim.LabCredentialSecret,
+		"openstack_ca":                            "",
+		"openstack_subnet_id":                     openstacksim.LabSubnet,
+		"openstack_floating_network_id":           openstacksim.LabExternalNetwork,
+	}
+}
+
+func awsVariables(n network.Network) map[string]any {
 	variables := map[string]any{
-		"cluster_name": clusterName, "region": awssim.LabRegion,
-		"vpc_id": awssim.LabVPC, "security_group": awssim.LabSecurityGroup,
+		"region": awssim.LabRegion, "vpc_id": awssim.LabVPC, "security_group": awssim.LabSecurityGroup,
 		"control_instance_profile": "kubernetes-control", "worker_instance_profile": "kubernetes-worker",
-		"dns_servers":           []any{n.Gateway().String()},
 		"api_target_group":      account.APITargetGroup,
 		"aws_endpoint_url":      account.URL(n),
 		"aws_metadata_endpoint": "http://" + network.Metadata.String(),
