@@ -241,8 +241,8 @@ func (s *Server) checkHolder(ctx context.Context, machine node.Machine) error {
 		return withStatus(
 			http.StatusConflict,
 			"Node %s belongs to a previous VM, %s, and this VM is %s: the cloud-controller-manager deletes the Node "+
-				"when it finds the previous VM gone; if it does not, see the log of the job "+
-				"cloud-controller-manager, or delete the Node yourself: kubectl delete node %[1]s",
+				"when it finds the previous VM gone; if it does not, see its log, or delete the Node yourself: "+
+				"kubectl delete node %[1]s",
 			machine.Node, id, machine.ProviderID,
 		)
 	}

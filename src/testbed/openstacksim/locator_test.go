@@ -1,11 +1,21 @@
 package openstacksim_test
 
 import (
+	"encoding/pem"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/openstack"
 	"kubernetes-release/node"
 	"kubernetes-release/testbed/openstacksim"
@@ -22,9 +32,75 @@ func boshServer(w *openstacksim.World, address, deployment, instance string) str
 func locate(t *testing.T, world *openstacksim.World) (string, error) {
 	t.Helper()
 	_, endpoint := start(t, world, 0)
-	return (&openstack.Provider{}).NewLocator(cloudConfig(t, endpoint)).ProviderID(t.Context(), node.Instance{
-		Deployment: "kube", ID: "own", Addresses: []netip.Addr{netip.MustParseAddr("127.66.16.9")},
-	})
+	return (&openstack.Provider{}).NewLocator(cloudConfig(t, endpoint)).ProviderID(t.Context(), own)
+}
+
+var own = node.Instance{
+	Deployment: "kube", ID: "own", Addresses: []netip.Addr{netip.MustParseAddr("127.66.16.9")},
+}
+
+// TestLocatorLives: Keystone is down at first, and a token expires later, which no process is restarted for. All goes
+// by TLS, with the CA in the folder of the job.
+func TestLocatorLives(t *testing.T) {
+	world := openstacksim.LabWorld(loopback)
+	want := "openstack:///" + boshServer(world, "127.66.16.9", "kube", "own")
+	sim, err := openstacksim.New(world, openstacksim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sim.Close() })
+	up := false
+	api := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !up {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		sim.Handler().ServeHTTP(w, r)
+	}))
+	api.Config.ErrorLog = log.New(io.Discard, "", 0) // of the handshake that the client refuses
+	api.StartTLS()
+	t.Cleanup(api.Close)
+	job := t.TempDir()
+	file, ca := filepath.Join(job, "config", "cloud.conf"), filepath.Join(job, cloud.CAFile)
+	write := func(path, text string) {
+		t.Helper()
+		err := os.MkdirAll(filepath.Dir(path), 0o700)
+		if err := errors.Join(err, os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	locator := (&openstack.Provider{}).NewLocator(file)
+	fails := func(with string) {
+		t.Helper()
+		if id, err := locator.ProviderID(t.Context(), own); err == nil || !strings.Contains(err.Error(), with) {
+			t.Errorf("%q, %v; want an error with %s", id, err, with)
+		}
+	}
+	works := func(when string) {
+		t.Helper()
+		if id, err := locator.ProviderID(t.Context(), own); id != want || err != nil {
+			t.Errorf("%s: %q, %v; want %s", when, id, err, want)
+		}
+	}
+	fails("cloud.conf: no such file")
+	write(file, "[Global]\n")
+	fails("[Global] has no auth-url")
+	write(file, openstacksim.CloudConfig(api.URL))
+	fails("certificate signed by unknown authority")
+	write(file, openstacksim.CloudConfig(api.URL)+"[Global]\nca-file = \""+cloud.CAFile+"\"\n")
+	write(ca, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw})))
+	fails("503")
+	up = true
+	works("when Keystone is back")
+	if err := sim.Update(func(w *openstacksim.World) { w.ClockOffset = 2 * time.Hour }); err != nil {
+		t.Fatal(err)
+	}
+	works("when the token has expired")
+	if tokens := len(slices.DeleteFunc(sim.Calls(), func(c openstacksim.Call) bool {
+		return !strings.HasSuffix(c.Path, "/auth/tokens")
+	})); tokens != 2 {
+		t.Errorf("%d tokens, want 2", tokens)
+	}
 }
 
 // TestServerOfAnInstance: the provider ID comes from the server that has the instance's address and metadata, and is
