@@ -90,6 +90,14 @@ var opsCases = withProviders(map[string]opsCase{
 					t.Errorf("cloud.conf has no %q:\n%s", want, conf)
 				}
 			}
+			// It asks Nova for the provider IDs of nodes.
+			approver := "kubelet-csr-approver"
+			join := decode[values](t, file(t, control, approver, "config/join.json"))
+			if path := join["cloud_config_file"]; join["provider"] != "openstack" ||
+				path != "/var/vcap/jobs/kubelet-csr-approver/config/cloud.conf" ||
+				string(file(t, control, approver, "config/cloud.conf")) != conf {
+				t.Errorf("kubelet-csr-approver: provider %v, configuration %v", join["provider"], path)
+			}
 			for _, job := range worker.Instances[0].Rendered {
 				for path, content := range job.Files {
 					if bytes.Contains(content, []byte("the-secret")) {
