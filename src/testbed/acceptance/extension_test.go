@@ -3,21 +3,16 @@ package acceptance
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"kubernetes-release/testbed/selfsigned"
 )
 
 // checkAPIServersReachPods asks each API server for what only a pod on a worker can answer: a webhook, an aggregated
@@ -120,25 +115,9 @@ func (l *lab) deployExtension(t *testing.T) {
 // selfSigned returns a certificate and its private key, both in PEM and base64.
 func selfSigned(t *testing.T, host string) (certificate, privateKey string) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	chain, key, err := selfsigned.New(host, host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := func(kind string, der []byte) string {
-		return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
-	}
-	return text("CERTIFICATE", der), text("PRIVATE KEY", keyDER)
+	return base64.StdEncoding.EncodeToString(chain), base64.StdEncoding.EncodeToString(key)
 }

@@ -321,6 +321,7 @@ func TestActions(t *testing.T) {
 	checkClassicBalancers(t, covered, c)
 	checkNetworkBalancers(t, covered, c)
 	checkApplicationBalancers(t, covered, c)
+	checkCertificates(t, covered, c)
 	checkRouting(t, covered, c)
 	checkNetworkACLs(t, covered, c)
 	checkProfiles(t, covered, c)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"kubernetes-release/testbed/awssim/acm"
 	"kubernetes-release/testbed/awssim/api"
 	"kubernetes-release/testbed/awssim/ebs"
 	"kubernetes-release/testbed/awssim/ec2"
@@ -106,6 +107,16 @@ var services = []*api.Service{
 		Style:      wire.JSON,
 		Operations: ecr.Operations,
 		AuthErrors: ecr.AuthErrors,
+		Denied:     "AccessDeniedException",
+		Throttled:  &wire.Error{Code: "ThrottlingException", Message: "Rate exceeded", Status: 400},
+	},
+	{
+		Name:       "acm",
+		Signing:    "acm",
+		Namespace:  "CertificateManager",
+		Style:      wire.JSON,
+		Operations: acm.Operations,
+		AuthErrors: kms.AuthErrors,
 		Denied:     "AccessDeniedException",
 		Throttled:  &wire.Error{Code: "ThrottlingException", Message: "Rate exceeded", Status: 400},
 	},

@@ -18,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
+	"github.com/aws/aws-sdk-go-v2/service/acm"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
 	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
@@ -196,6 +197,7 @@ func (b *bed) instanceRole(instance string) aws.Config {
 }
 
 type clients struct {
+	acm   *acm.Client
 	ec2   *ec2.Client
 	elb   *elb.Client
 	elbv2 *elbv2.Client
@@ -209,6 +211,7 @@ func newClients(c aws.Config) clients { return newClientsAt(c, time.Now) }
 func newClientsAt(c aws.Config, now func() time.Time) clients {
 	s := newSigner(now)
 	return clients{
+		acm.NewFromConfig(c, func(o *acm.Options) { o.HTTPSignerV4 = s }),
 		ec2.NewFromConfig(c, func(o *ec2.Options) { o.HTTPSignerV4 = s }),
 		elb.NewFromConfig(c, func(o *elb.Options) { o.HTTPSignerV4 = s }),
 		elbv2.NewFromConfig(c, func(o *elbv2.Options) { o.HTTPSignerV4 = s }),

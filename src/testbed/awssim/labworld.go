@@ -92,12 +92,8 @@ func NewLabWorld(o LabOptions) *store.World {
 		}},
 		Roles: []store.Role{
 			{
-				Name: "kubernetes-control",
-				Policies: map[string]iam.Policy{
-					"kubernetes": allow(
-						"acm:DescribeCertificate", "acm:ListCertificates", "ec2:*", "elasticloadbalancing:*",
-					),
-				},
+				Name:     "kubernetes-control",
+				Policies: map[string]iam.Policy{"kubernetes": allow("ec2:*", "elasticloadbalancing:*")},
 			},
 			{Name: "kubernetes-worker", Policies: map[string]iam.Policy{"kubernetes": allow("ec2:Describe*")}},
 		},

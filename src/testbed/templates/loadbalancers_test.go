@@ -3,6 +3,8 @@ package templates
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"log/slog"
@@ -34,6 +36,7 @@ import (
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/store"
+	"kubernetes-release/testbed/selfsigned"
 )
 
 const balancerNode = "i-0000000000000c001"
@@ -48,6 +51,7 @@ type balancers struct {
 	ports   map[string]string
 	dir     string
 	environ []string
+	trusted *x509.CertPool // the certificates that ACM has, for shop.example and api.example
 }
 
 func startBalancers(t *testing.T) *balancers {
@@ -56,7 +60,7 @@ func startBalancers(t *testing.T) *balancers {
 	if components == "" {
 		t.Skip("COMPONENTS_DIR is not set: no real AWS Load Balancer Controller")
 	}
-	b := &balancers{T: t, dir: t.TempDir(), ports: map[string]string{}}
+	b := &balancers{T: t, dir: t.TempDir(), ports: map[string]string{}, trusted: x509.NewCertPool()}
 	for _, port := range []string{"3310", "3311", "3312"} {
 		b.ports[port] = fmt.Sprint(freePort(t))
 	}
@@ -69,6 +73,16 @@ func startBalancers(t *testing.T) *balancers {
 		InstanceProfile: "kubernetes-control", SecurityGroups: []string{awssim.LabSecurityGroup},
 		Tags: store.Tags{"kubernetes.io/cluster/prod": "owned"},
 	}}
+	for _, host := range []string{"shop.example", "api.example"} {
+		chain, key, err := selfsigned.New("test", host)
+		if err != nil || !b.trusted.AppendCertsFromPEM(chain) {
+			t.Fatal(err)
+		}
+		world.Certificates = append(world.Certificates, store.Certificate{
+			ARN: "arn:aws:acm:us-east-1:123456789012:certificate/" + host, Domains: []string{host},
+			Chain: string(chain), Key: string(key),
+		})
+	}
 	policy, err := cloudaws.NewPolicy(cloudaws.PolicyOptions{
 		Role: preflight.Control, Cluster: "prod", VPC: awssim.LabVPC, LoadBalancerController: true,
 	})
@@ -299,6 +313,29 @@ func (b *balancers) get(address netip.Addr, port int, host, path string) (int, s
 	return response.StatusCode, string(body), err
 }
 
+// securely sends a request through a listener for HTTPS, and verifies its certificate.
+func (b *balancers) securely(address netip.Addr, host, path string) (string, error) {
+	ctx, cancel := context.WithTimeout(b.Context(), 2*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+host+path, nil)
+	if err != nil {
+		return "", err
+	}
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: b.trusted},
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, net.JoinHostPort(address.String(), "443"))
+		},
+	}}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return string(body), err
+}
+
 // wants waits until a request through a load balancer is answered so.
 func (b *balancers) wants(address netip.Addr, port int, host, path string, status int, body string) {
 	b.Helper()
@@ -356,6 +393,16 @@ func (b *balancers) serviceHost(name string) func() (string, error) {
 	}
 }
 
+func (b *balancers) ingressHost(name string) func() (string, error) {
+	return func() (string, error) {
+		i, err := b.client.NetworkingV1().Ingresses("default").Get(b.Context(), name, metav1.GetOptions{})
+		if err != nil || len(i.Status.LoadBalancer.Ingress) == 0 {
+			return "", err
+		}
+		return i.Status.LoadBalancer.Ingress[0].Hostname, nil
+	}
+}
+
 func (b *balancers) ingress(name, host string, paths map[string]string) *networkingv1.Ingress {
 	class, prefix := "alb", networkingv1.PathTypePrefix
 	rule := networkingv1.IngressRule{Host: host}
@@ -403,13 +450,7 @@ func TestLoadBalancerController(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	shop := b.hostOf("the Ingress", func() (string, error) {
-		i, err := ingresses.Get(t.Context(), "shop", metav1.GetOptions{})
-		if err != nil || len(i.Status.LoadBalancer.Ingress) == 0 {
-			return "", err
-		}
-		return i.Status.LoadBalancer.Ingress[0].Hostname, nil
-	})
+	shop := b.hostOf("the Ingress", b.ingressHost("shop"))
 	b.wants(shop[0], 80, "shop.example", "/", http.StatusOK, "web")
 	b.wants(shop[1], 80, "shop.example", "/api/orders", http.StatusOK, "api")
 	b.wants(shop[2], 80, "other.example", "/", http.StatusNotFound, "")
@@ -505,4 +546,81 @@ func TestLoadBalancerController(t *testing.T) {
 	if _, err := ingresses.Create(t.Context(), wrong, metav1.CreateOptions{}); err != nil {
 		t.Errorf("without the controller an Ingress cannot be created: %v", err)
 	}
+}
+
+// TestCertificatesOfIngresses: the controller finds the certificates of an Ingress by its hosts, the listener serves
+// each host's own, and redirects from HTTP. A host without a certificate is named in an Event of its Ingress.
+func TestCertificatesOfIngresses(t *testing.T) {
+	b := startBalancers(t)
+	b.startController()
+	services, ingresses := b.client.CoreV1().Services("default"), b.client.NetworkingV1().Ingresses("default")
+	secure := func(i *networkingv1.Ingress) *networkingv1.Ingress {
+		i.Annotations["alb.ingress.kubernetes.io/listen-ports"] = `[{"HTTP": 80}, {"HTTPS": 443}]`
+		i.Annotations["alb.ingress.kubernetes.io/ssl-redirect"] = "443"
+		return i
+	}
+	b.service("web", nil)
+	b.service("api", nil)
+	shop := secure(b.ingress("shop", "shop.example", map[string]string{"/": "web"}))
+	shop.Spec.Rules = append(shop.Spec.Rules, b.ingress("", "api.example", map[string]string{"/": "api"}).Spec.Rules...)
+	without := secure(b.ingress("without", "other.example", map[string]string{"/": "web"}))
+	for _, i := range []*networkingv1.Ingress{shop, without} {
+		if _, err := ingresses.Create(t.Context(), i, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	addresses := b.hostOf("the Ingress", b.ingressHost("shop"))
+	for host, want := range map[string]string{"shop.example": "web", "api.example": "api"} {
+		eventually.Succeeds(t, 30*time.Second, "https://"+host, func() error {
+			got, err := b.securely(addresses[0], host, "/")
+			if err == nil && got != want {
+				err = fmt.Errorf("the answer is %q, want %q", got, want)
+			}
+			return err
+		})
+	}
+	request, err := http.NewRequestWithContext(
+		t.Context(), http.MethodGet, "http://"+addresses[1].String()+"/a?b=c", nil,
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Host = "shop.example"
+	response, err := http.DefaultTransport.RoundTrip(request) // follows no redirect
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if got := response.Header.Get("Location"); response.StatusCode != http.StatusMovedPermanently ||
+		got != "https://shop.example:443/a?b=c" {
+		t.Errorf("HTTP is answered with %s to %q", response.Status, got)
+	}
+
+	eventually.Succeeds(t, time.Minute, "Event of the Ingress without a certificate", func() error {
+		events, err := b.client.CoreV1().Events("default").List(
+			t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=without"},
+		)
+		if err != nil {
+			return err
+		}
+		for _, event := range events.Items {
+			if strings.Contains(event.Message, "no certificate found for host: other.example") {
+				return nil
+			}
+		}
+		return fmt.Errorf("%d others", len(events.Items))
+	})
+
+	for _, name := range []string{"shop", "without"} {
+		if err := ingresses.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"web", "api"} {
+		if err := services.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.empty()
+	b.checkCalls()
 }

@@ -18,6 +18,7 @@ import (
 
 // Operations is the table of the v2 API's actions.
 var Operations = map[string]api.Operation{
+	"AddListenerCertificates":        api.Changing(addListenerCertificates),
 	"AddTags":                        api.Changing(v2AddTags),
 	"CreateListener":                 api.Changing(v2CreateListener),
 	"CreateLoadBalancer":             api.Changing(v2Create),
@@ -29,6 +30,7 @@ var Operations = map[string]api.Operation{
 	"DeleteTargetGroup":              api.Changing(v2DeleteTargetGroup),
 	"DeregisterTargets":              api.Changing(v2Deregister),
 	"DescribeListenerAttributes":     api.Reading(describeListenerAttributes),
+	"DescribeListenerCertificates":   api.Reading(describeListenerCertificates),
 	"DescribeListeners":              api.Reading(v2DescribeListeners),
 	"DescribeLoadBalancerAttributes": api.Reading(v2DescribeAttributes),
 	"DescribeLoadBalancers":          api.Reading(v2Describe),
@@ -44,6 +46,7 @@ var Operations = map[string]api.Operation{
 	"ModifyTargetGroup":              api.Changing(v2ModifyTargetGroup),
 	"ModifyTargetGroupAttributes":    api.Changing(v2ModifyGroupAttributes),
 	"RegisterTargets":                api.Changing(v2Register),
+	"RemoveListenerCertificates":     api.Changing(removeListenerCertificates),
 	"RemoveTags":                     api.Changing(v2RemoveTags),
 	"SetRulePriorities":              api.Changing(setRulePriorities),
 	"SetSecurityGroups":              api.Changing(v2SetSecurityGroups),
@@ -321,7 +324,9 @@ func ForwardBalancer(l *store.LoadBalancer, w *store.World, c *forward.Config) {
 			continue
 		}
 		if l.Application() {
-			b.Listeners = append(b.Listeners, forward.Listener{Port: listener.Port, Rules: forwardRules(w, listener)})
+			b.Listeners = append(b.Listeners, forward.Listener{
+				Port: listener.Port, Rules: forwardRules(w, listener), Certificates: forwardCertificates(w, listener),
+			})
 		} else if listener.Protocol != "UDP" {
 			b.Listeners = append(b.Listeners, forward.Listener{Port: listener.Port, Group: listener.TargetGroup})
 		}

@@ -13,8 +13,8 @@ import (
 var v2Protocols = []string{"TCP", "UDP", "TCP_UDP"}
 
 func checkProtocol(protocol string, port int) error {
-	if protocol == "TLS" || protocol == "HTTPS" {
-		return api.Errorf("CertificateNotFound", "Certificates are not simulated, so there can be no TLS")
+	if protocol == "TLS" {
+		return api.Errorf("UnsupportedProtocol", "Network load balancers that end TLS are not simulated")
 	}
 	if !slices.Contains(v2Protocols, protocol) {
 		return api.Errorf(
@@ -36,7 +36,7 @@ type v2ListenerInput struct {
 	Tags            []store.Pair
 	SslPolicy       string
 	AlpnPolicy      []string
-	Certificates    []struct{ CertificateArn string }
+	Certificates    []certificateRef
 }
 
 // targetGroup is the only group that the actions forward to.
@@ -59,7 +59,9 @@ type v2Listener struct {
 	LoadBalancerArn string
 	Port            int
 	Protocol        string
-	DefaultActions  []store.Action `xml:"DefaultActions>member"`
+	DefaultActions  []store.Action   `xml:"DefaultActions>member"`
+	Certificates    []certificateRef `xml:"Certificates>member,omitempty"`
+	SslPolicy       string           `xml:",omitempty"`
 }
 
 type v2Listeners struct {
@@ -75,7 +77,14 @@ func view(l store.Listener) v2Listener {
 			ForwardConfig: &store.ForwardConfig{TargetGroups: []store.WeightedGroup{{TargetGroupArn: l.TargetGroup}}},
 		}}
 	}
-	return v2Listener{l.ARN, l.LoadBalancer, l.Port, l.Protocol, actions}
+	v := v2Listener{
+		ListenerArn: l.ARN, LoadBalancerArn: l.LoadBalancer, Port: l.Port, Protocol: l.Protocol,
+		DefaultActions: actions, SslPolicy: l.SecurityPolicy,
+	}
+	if len(l.Certificates) > 0 {
+		v.Certificates = []certificateRef{{CertificateArn: l.Certificates[0]}}
+	}
+	return v
 }
 
 // direct sets what a listener does with connections or requests.
@@ -91,12 +100,12 @@ func direct(c *api.Call, l *store.Listener, in v2ListenerInput) (err error) {
 // checkListener validates a listener.
 func checkListener(c *api.Call, l store.Listener) error {
 	application := store.Find(c.LoadBalancers, l.LoadBalancer).Application()
-	if !application || l.Protocol != "HTTP" {
+	if !application {
 		if err := checkProtocol(l.Protocol, l.Port); err != nil {
 			return err
 		}
 	}
-	if application && l.Protocol != "HTTP" {
+	if application && l.Protocol != "HTTP" && l.Protocol != "HTTPS" {
 		return api.Errorf("UnsupportedProtocol", "Protocol '%s' must be one of 'HTTP', 'HTTPS'", l.Protocol)
 	}
 	g := store.Find(c.TargetGroups, l.TargetGroup)
@@ -139,6 +148,9 @@ func v2CreateListener(c *api.Call, in v2ListenerInput) (*v2Listeners, error) {
 	if err := direct(c, &l, in); err != nil {
 		return nil, err
 	}
+	if err := secure(c, &l, in); err != nil {
+		return nil, err
+	}
 	if err := checkListener(c, l); err != nil {
 		return nil, err
 	}
@@ -163,6 +175,9 @@ func v2ModifyListener(c *api.Call, in v2ListenerInput) (*v2Listeners, error) {
 		if err := direct(c, &wanted, in); err != nil {
 			return nil, err
 		}
+	}
+	if err := secure(c, &wanted, in); err != nil {
+		return nil, err
 	}
 	if err := checkListener(c, wanted); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package elbv2
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -294,8 +295,11 @@ func forwardRules(w *store.World, l store.Listener) []forward.Rule {
 			}
 			if d := a.RedirectConfig; d != nil {
 				rule.Status, _ = strconv.Atoi(strings.TrimPrefix(d.StatusCode, "HTTP_"))
+				// What is left out stays as it is (RedirectActionConfig in the API's reference).
 				rule.Location = &forward.Location{
-					Protocol: d.Protocol, Host: d.Host, Port: d.Port, Path: d.Path, Query: d.Query,
+					Protocol: cmp.Or(d.Protocol, "#{protocol}"), Host: cmp.Or(d.Host, "#{host}"),
+					Port: cmp.Or(d.Port, "#{port}"), Path: cmp.Or(d.Path, "/#{path}"),
+					Query: cmp.Or(d.Query, "#{query}"),
 				}
 			}
 			rule.Group = a.TargetGroupArn

@@ -5,6 +5,7 @@ package forward
 
 import (
 	"cmp"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -41,7 +42,12 @@ type Listener struct {
 	TargetPort int
 	// Rules make it a listener for HTTP; the last one matches every request.
 	Rules []Rule
+	// Certificates make it one for HTTPS. The first one is for names that no other covers.
+	Certificates []Certificate
 }
+
+// Certificate is a chain of certificates and the private key, in PEM.
+type Certificate struct{ Chain, Key string }
 
 // Group is a set of targets with one health check.
 type Group struct {
@@ -155,6 +161,14 @@ func (e *Engine) applyListeners(balancers []Balancer) (errs []error) {
 			for _, l := range b.Listeners {
 				key := listenerKey{b.ID, netip.AddrPortFrom(address, uint16(l.Port))}
 				r := route{group: e.groups[l.Group], port: l.TargetPort}
+				for _, certificate := range l.Certificates {
+					pair, err := tls.X509KeyPair([]byte(certificate.Chain), []byte(certificate.Key))
+					if err != nil {
+						errs = append(errs, fmt.Errorf("certificate of load balancer %s: %w", b.ID, err))
+						continue
+					}
+					r.certificates = append(r.certificates, pair)
+				}
 				for _, rule := range l.Rules {
 					r.rules = append(r.rules, ruleRoute{rule, e.groups[rule.Group]})
 				}
@@ -163,7 +177,7 @@ func (e *Engine) applyListeners(balancers []Balancer) (errs []error) {
 		}
 	}
 	for key, l := range e.listeners {
-		if _, ok := routes[key]; !ok {
+		if r, ok := routes[key]; !ok || !l.speaks(r) {
 			l.close()
 			delete(e.listeners, key)
 		}
@@ -226,11 +240,14 @@ type route struct {
 	group *group
 	port  int
 	rules []ruleRoute // of HTTP
+	// certificates are those of HTTPS, by the names in them.
+	certificates []tls.Certificate
 }
 
 type listener struct {
 	socket net.Listener
 	http   *http.Server // nil if it forwards connections
+	tls    bool
 	log    *slog.Logger
 	route  atomic.Pointer[route]
 
@@ -244,17 +261,27 @@ func listen(address netip.AddrPort, r route, log *slog.Logger) (*listener, error
 	if err != nil {
 		return nil, err
 	}
-	l := &listener{socket: socket, log: log, open: map[net.Conn]bool{}}
+	l := &listener{socket: socket, log: log, open: map[net.Conn]bool{}, tls: len(r.certificates) > 0}
 	l.route.Store(&r)
 	if len(r.rules) > 0 {
 		l.http = &http.Server{
 			Handler: l, ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelInfo),
 		}
-		go func() { _ = l.http.Serve(socket) }()
+		go func() {
+			if l.tls {
+				socket = tls.NewListener(socket, &tls.Config{GetCertificate: l.certificate})
+			}
+			_ = l.http.Serve(socket)
+		}()
 		return l, nil
 	}
 	go l.serve()
 	return l, nil
+}
+
+// speaks reports whether a listener has the protocol of a route, which can change.
+func (l *listener) speaks(r route) bool {
+	return (l.http != nil) == (len(r.rules) > 0) && l.tls == (len(r.certificates) > 0)
 }
 
 func (l *listener) serve() {

@@ -2,6 +2,7 @@ package forward
 
 import (
 	"cmp"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -98,11 +99,22 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	proxy.ServeHTTP(w, r)
 }
 
+// certificate chooses the first certificate that covers the name that a client asks for, or the default one.
+func (l *listener) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	certificates := l.route.Load().certificates
+	for i := range certificates {
+		if certificates[i].Leaf.VerifyHostname(hello.ServerName) == nil {
+			return &certificates[i], nil
+		}
+	}
+	return &certificates[0], nil
+}
+
 // respond sends the response of a rule that forwards to no target.
 func (r Rule) respond(w http.ResponseWriter, request *http.Request, host string) {
 	if r.Location != nil {
 		fill := strings.NewReplacer(
-			"#{protocol}", "http", "#{host}", host, "#{port}", portOf(request.Host),
+			"#{protocol}", schemeOf(request), "#{host}", host, "#{port}", portOf(request),
 			"#{path}", strings.TrimPrefix(request.URL.Path, "/"), "#{query}", request.URL.RawQuery,
 		).Replace
 		to := url.URL{
@@ -117,9 +129,19 @@ func (r Rule) respond(w http.ResponseWriter, request *http.Request, host string)
 	_, _ = w.Write([]byte(r.Body)) // the client may be gone
 }
 
-func portOf(hostport string) string {
-	if _, port, err := net.SplitHostPort(hostport); err == nil {
+func schemeOf(r *http.Request) string {
+	if r.TLS != nil {
+		return "https"
+	}
+	return "http"
+}
+
+func portOf(r *http.Request) string {
+	if _, port, err := net.SplitHostPort(r.Host); err == nil {
 		return port
+	}
+	if r.TLS != nil {
+		return "443"
 	}
 	return "80"
 }

@@ -10,13 +10,16 @@ import (
 type Listener struct {
 	ARN          string `json:"arn"`
 	LoadBalancer string `json:"load_balancer"` // ARN
-	Protocol     string `json:"protocol"`      // TCP, UDP, TCP_UDP, HTTP; the data path carries TCP and HTTP
+	Protocol     string `json:"protocol"`      // TCP, UDP, TCP_UDP, HTTP, HTTPS; the data path carries TCP and HTTP(S)
 	Port         int    `json:"port"`
 	TargetGroup  string `json:"target_group,omitempty"` // ARN; of a network load balancer
 	// Actions are what an application load balancer does with requests that no rule matches.
 	Actions    []Action          `json:"actions,omitempty"`
 	Attributes map[string]string `json:"attributes,omitempty"`
-	Tags       Tags              `json:"tags,omitempty"`
+	// Certificates are the ARNs of those for HTTPS, the default one first.
+	Certificates   []string `json:"certificates,omitempty"`
+	SecurityPolicy string   `json:"security_policy,omitempty"`
+	Tags           Tags     `json:"tags,omitempty"`
 }
 
 // ListenerRule is a rule of an application load balancer's listener.

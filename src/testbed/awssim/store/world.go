@@ -60,6 +60,8 @@ type World struct {
 	TargetGroups         []TargetGroup         `json:"target_groups,omitempty"`
 	ListenerRules        []ListenerRule        `json:"listener_rules,omitempty"`
 	Listeners            []Listener            `json:"listeners,omitempty"`
+	// Certificates are those that were imported to Certificate Manager.
+	Certificates []Certificate `json:"certificates,omitempty"`
 
 	// Secret seals metadata tokens and role credentials. Random if empty.
 	Secret []byte `json:"secret,omitempty"`
