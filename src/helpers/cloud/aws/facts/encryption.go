@@ -4,12 +4,6 @@ import (
 	"kubernetes-release/cloud/aws/arn"
 )
 
-// KeyUse is what KMS says to the encryption and decryption of a text.
-type KeyUse struct {
-	Action string // the one that failed
-	Err    error
-}
-
 // SecretKeys are the keys that encrypt Secrets in etcd, which job kms-plugin uses with the role of the instance
 // profile.
 func (f *Facts) SecretKeys(assumed bool) []string {

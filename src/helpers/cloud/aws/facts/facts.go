@@ -232,3 +232,9 @@ func (f *Facts) ClusterTable() *resource.RouteTable {
 
 // AssumesRole reports whether the cloud controller on this machine makes its calls as another role.
 func (f *Facts) AssumesRole() bool { return f.IsControl() && f.Conf.RoleARN != "" }
+
+// KeyUse is what KMS says to the encryption and decryption of a text.
+type KeyUse struct {
+	Action string // the one that failed
+	Err    error
+}

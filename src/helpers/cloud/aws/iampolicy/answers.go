@@ -86,33 +86,6 @@ func (a *Answers) Add(q Question, results []Evaluation) {
 	}
 }
 
-// callsFor are the kinds of resources of actions that are asked about together with actions for others.
-var callsFor = map[string][]string{
-	"elasticloadbalancing:CreateLoadBalancer":          {"loadbalancer"},
-	"elasticloadbalancing:CreateTargetGroup":           {"targetgroup"},
-	"elasticloadbalancing:AddListenerCertificates":     {"listener"},
-	"elasticloadbalancing:CreateRule":                  {"listener"},
-	"elasticloadbalancing:ModifyListenerAttributes":    {"listener"},
-	"elasticloadbalancing:RemoveListenerCertificates":  {"listener"},
-	"elasticloadbalancing:SetIpAddressType":            {"loadbalancer"},
-	"elasticloadbalancing:SetSubnets":                  {"loadbalancer"},
-	"elasticloadbalancing:DeleteListener":              {"listener"},
-	"elasticloadbalancing:ModifyListener":              {"listener"},
-	"elasticloadbalancing:DeleteTargetGroup":           {"targetgroup"},
-	"elasticloadbalancing:DeregisterTargets":           {"targetgroup"},
-	"elasticloadbalancing:ModifyTargetGroup":           {"targetgroup"},
-	"elasticloadbalancing:ModifyTargetGroupAttributes": {"targetgroup"},
-	"elasticloadbalancing:RegisterTargets":             {"targetgroup"},
-	"ec2:DeleteSnapshot":                               {"snapshot"},
-	"ec2:DeleteVolume":                                 {"volume"},
-}
-
-// concerns reports whether an action is called for a resource of this kind. A result without a resource is for all.
-func concerns(action, resource string) bool {
-	kinds := callsFor[action]
-	return len(kinds) == 0 || resource == "*" || slices.Contains(kinds, kindOf(resource))
-}
-
 // Evaluation is IAM's answer about one action on one resource.
 type Evaluation struct {
 	Action   string

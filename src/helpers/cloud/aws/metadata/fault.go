@@ -15,3 +15,16 @@ func (f *Fault) Error() string { return f.Found }
 func (f *Fault) Temporary() bool {
 	return f.Kind == Unreachable || f.Kind == NoReply || f.Kind == Server
 }
+
+// The kinds of faults.
+const (
+	Unreachable FaultKind = iota // nothing answers
+	// NoReply: connections are accepted but replies are lost, for example because the hop limit is too low.
+	NoReply
+	Disabled    // 403
+	NoTokens    // the endpoint does not support IMDSv2
+	SwitchedOff // by the environment of this process
+	NotFound    // 404
+	Server      // any other status
+	Malformed   // an answer that cannot be decoded
+)

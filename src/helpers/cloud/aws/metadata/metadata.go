@@ -27,19 +27,6 @@ import (
 	"kubernetes-release/internal/stopwatch"
 )
 
-// The kinds of faults.
-const (
-	Unreachable FaultKind = iota // nothing answers
-	// NoReply: connections are accepted but replies are lost, for example because the hop limit is too low.
-	NoReply
-	Disabled    // 403
-	NoTokens    // the endpoint does not support IMDSv2
-	SwitchedOff // by the environment of this process
-	NotFound    // 404
-	Server      // any other status
-	Malformed   // an answer that cannot be decoded
-)
-
 // Client reads instance metadata with session tokens (IMDSv2) only.
 type Client struct {
 	client  *imds.Client
