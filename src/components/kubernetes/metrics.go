@@ -152,8 +152,10 @@ func nodeOf(response *http.Response) (string, error) {
 // write them. Anything else is left out, so that metrics-server reads nothing that was read otherwise here.
 var (
 	ofNode      = regexp.MustCompile(`^node_(?:cpu_usage_seconds_total|memory_working_set_bytes) [^{}"]+$`)
-	ofContainer = regexp.MustCompile(`^container_(?:cpu_usage_seconds_total|memory_working_set_bytes|start_time_seconds)` +
-		`\{container="[^"\\]*",namespace="([^"\\]*)",pod="([^"\\]*)"\} [^{}"]+$`)
+	ofContainer = regexp.MustCompile(
+		`^container_(?:cpu_usage_seconds_total|memory_working_set_bytes|start_time_seconds)` +
+			`\{container="[^"\\]*",namespace="([^"\\]*)",pod="([^"\\]*)"\} [^{}"]+$`,
+	)
 )
 
 func (t *kubeletTransport) accepted(body io.Reader, node string) ([]byte, error) {

@@ -314,8 +314,8 @@ func spreadCalls(machines int, burst, rate float64, spread Spread) (last time.Du
 	return last, asked
 }
 
-// TestCrowd compares the time that machines need with the minimum that EC2's token bucket requires.
-func TestCrowd(t *testing.T) {
+// TestManyMachines compares the time that machines need with the minimum that EC2's token bucket requires.
+func TestManyMachines(t *testing.T) {
 	const burst, rate = 100, 20
 	for _, machines := range []int{600, 1000} {
 		bound := time.Duration(float64(machines-burst) / rate * float64(time.Second))

@@ -354,9 +354,9 @@ func TestRightAccountsPass(t *testing.T) {
 	}
 }
 
-// TestCrowdedRole: if the role's other inline policies leave too little, the first fix fails and the alternative leads
+// TestFullRole: if the role's other inline policies leave too little, the first fix fails and the alternative leads
 // to a pass.
-func TestCrowdedRole(t *testing.T) {
+func TestFullRole(t *testing.T) {
 	for _, cluster := range []string{"prod", strings.Repeat("n", 105)} {
 		a := rightAccount(t, rand.New(rand.NewPCG(3, 8)))
 		a.Config = testConfig(preflight.Control)

@@ -336,7 +336,7 @@ func mountAll(i instructions, trees []hierarchy) error {
 	if err := mountCgroups(root, trees); err != nil {
 		return err
 	}
-	if err := playSystemd(root, trees); err != nil {
+	if err := simulateSystemd(root, trees); err != nil {
 		return err
 	}
 	if err := createDevices(root); err != nil {

@@ -43,9 +43,9 @@ func (h hierarchy) inVM() string {
 	return filepath.Join(cgroupRoot, filepath.Base(h.dir))
 }
 
-// playSystemd makes the VM look like one that systemd manages (sd_booted(3)), with a systemd-run that creates scopes.
+// simulateSystemd makes the VM look like one that systemd manages (sd_booted(3)), with a systemd-run that creates scopes.
 // It must run before the root is changed.
-func playSystemd(root string, trees []hierarchy) error {
+func simulateSystemd(root string, trees []hierarchy) error {
 	units, err := unitTree(trees)
 	if err != nil {
 		return err
