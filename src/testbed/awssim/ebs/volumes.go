@@ -313,14 +313,6 @@ func checkVolumeID(id, parameter string) error {
 }
 
 func volumeAttributes(_ *api.Call, v *store.Volume) (ec2api.Attributes, store.Tags) {
-	attachments := func(get func(store.Attachment) string) func() []string {
-		return func() (values []string) {
-			for _, a := range v.Attachments {
-				values = append(values, get(a))
-			}
-			return values
-		}
-	}
 	return ec2api.Attributes{
 		"volume-id":              ec2api.One(v.ID),
 		"status":                 ec2api.One(v.State),
@@ -331,9 +323,9 @@ func volumeAttributes(_ *api.Call, v *store.Volume) (ec2api.Attributes, store.Ta
 		"encrypted":              ec2api.One(strconv.FormatBool(v.Encrypted)),
 		"create-time":            ec2api.One(ec2api.FormatTime(v.Created)),
 		"multi-attach-enabled":   ec2api.One(strconv.FormatBool(v.MultiAttach)),
-		"attachment.instance-id": attachments(func(a store.Attachment) string { return a.Instance }),
-		"attachment.device":      attachments(func(a store.Attachment) string { return a.Device }),
-		"attachment.status":      attachments(func(a store.Attachment) string { return string(a.State) }),
+		"attachment.instance-id": ec2api.Each(v.Attachments, func(a store.Attachment) string { return a.Instance }),
+		"attachment.device":      ec2api.Each(v.Attachments, func(a store.Attachment) string { return a.Device }),
+		"attachment.status":      ec2api.Each(v.Attachments, func(a store.Attachment) string { return string(a.State) }),
 	}, v.Tags
 }
 

@@ -256,14 +256,6 @@ func describeRouteTables(c *api.Call, in describeRouteTablesInput) (*describeRou
 }
 
 func routeTableAttributes(c *api.Call, t *store.RouteTable) (ec2api.Attributes, store.Tags) {
-	routes := func(get func(store.Route) string) func() []string {
-		return func() (values []string) {
-			for _, r := range t.Routes {
-				values = append(values, get(r))
-			}
-			return values
-		}
-	}
 	return ec2api.Attributes{
 		"route-table-id":                    ec2api.One(t.ID),
 		"vpc-id":                            ec2api.One(t.VPC),
@@ -271,10 +263,10 @@ func routeTableAttributes(c *api.Call, t *store.RouteTable) (ec2api.Attributes, 
 		"association.main":                  ec2api.One(strconv.FormatBool(t.Main)),
 		"association.subnet-id":             func() []string { return t.Subnets },
 		"association.route-table-id":        ec2api.One(t.ID),
-		"route.gateway-id":                  routes(func(r store.Route) string { return r.Gateway }),
-		"route.nat-gateway-id":              routes(func(r store.Route) string { return r.NAT }),
-		"route.instance-id":                 routes(func(r store.Route) string { return r.Instance }),
-		"route.destination-cidr-block":      routes(func(r store.Route) string { return r.Destination }),
+		"route.gateway-id":                  ec2api.Each(t.Routes, func(r store.Route) string { return r.Gateway }),
+		"route.nat-gateway-id":              ec2api.Each(t.Routes, func(r store.Route) string { return r.NAT }),
+		"route.instance-id":                 ec2api.Each(t.Routes, func(r store.Route) string { return r.Instance }),
+		"route.destination-cidr-block":      ec2api.Each(t.Routes, func(r store.Route) string { return r.Destination }),
 		"association.gateway-id":            func() []string { return nil },
 		"route.destination-ipv6-cidr-block": func() []string { return nil },
 	}, t.Tags

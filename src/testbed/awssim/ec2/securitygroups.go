@@ -92,25 +92,21 @@ func viewSecurityGroup(c *api.Call, g *store.SecurityGroup) securityGroupView {
 }
 
 func securityGroupAttributes(c *api.Call, g *store.SecurityGroup) (ec2api.Attributes, store.Tags) {
-	ingress := func(get func(store.Rule) string) func() []string {
-		return func() (values []string) {
-			for _, r := range g.Ingress {
-				values = append(values, get(r))
-			}
-			return values
-		}
-	}
 	return ec2api.Attributes{
-		"group-id":                ec2api.One(g.ID),
-		"group-name":              ec2api.One(g.Name),
-		"description":             ec2api.One(g.Description),
-		"vpc-id":                  ec2api.One(g.VPC),
-		"owner-id":                ec2api.One(c.Account),
-		"ip-permission.group-id":  ingress(func(r store.Rule) string { return r.Group }),
-		"ip-permission.cidr":      ingress(func(r store.Rule) string { return r.CIDR }),
-		"ip-permission.protocol":  ingress(func(r store.Rule) string { return r.Protocol }),
-		"ip-permission.from-port": ingress(func(r store.Rule) string { return strconv.Itoa(r.FromPort) }),
-		"ip-permission.to-port":   ingress(func(r store.Rule) string { return strconv.Itoa(r.ToPort) }),
+		"group-id":               ec2api.One(g.ID),
+		"group-name":             ec2api.One(g.Name),
+		"description":            ec2api.One(g.Description),
+		"vpc-id":                 ec2api.One(g.VPC),
+		"owner-id":               ec2api.One(c.Account),
+		"ip-permission.group-id": ec2api.Each(g.Ingress, func(r store.Rule) string { return r.Group }),
+		"ip-permission.cidr":     ec2api.Each(g.Ingress, func(r store.Rule) string { return r.CIDR }),
+		"ip-permission.protocol": ec2api.Each(g.Ingress, func(r store.Rule) string { return r.Protocol }),
+		"ip-permission.from-port": ec2api.Each(g.Ingress, func(r store.Rule) string {
+			return strconv.Itoa(r.FromPort)
+		}),
+		"ip-permission.to-port": ec2api.Each(g.Ingress, func(r store.Rule) string {
+			return strconv.Itoa(r.ToPort)
+		}),
 	}, g.Tags
 }
 

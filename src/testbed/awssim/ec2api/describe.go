@@ -67,6 +67,17 @@ func One[T ~string](value T) func() []string {
 	return func() []string { return []string{string(value)} }
 }
 
+// Each returns a function that gives a value of each element of a list, for a filter that any of them can match.
+func Each[E any](list []E, value func(E) string) func() []string {
+	return func() []string {
+		values := make([]string, 0, len(list))
+		for _, e := range list {
+			values = append(values, value(e))
+		}
+		return values
+	}
+}
+
 // maxFilterValues is EC2's limit for all filters of a call together.
 const maxFilterValues = 200
 
