@@ -325,7 +325,9 @@ func volumeAttributes(_ *api.Call, v *store.Volume) (ec2api.Attributes, store.Ta
 		"multi-attach-enabled":   ec2api.One(strconv.FormatBool(v.MultiAttach)),
 		"attachment.instance-id": ec2api.Each(v.Attachments, func(a store.Attachment) string { return a.Instance }),
 		"attachment.device":      ec2api.Each(v.Attachments, func(a store.Attachment) string { return a.Device }),
-		"attachment.status":      ec2api.Each(v.Attachments, func(a store.Attachment) string { return string(a.State) }),
+		"attachment.status": ec2api.Each(v.Attachments, func(a store.Attachment) string {
+			return string(a.State)
+		}),
 	}, v.Tags
 }
 
