@@ -43,7 +43,8 @@ func (h hierarchy) inVM() string {
 	return filepath.Join(cgroupRoot, filepath.Base(h.dir))
 }
 
-// simulateSystemd makes the VM look like one that systemd manages (sd_booted(3)), with a systemd-run that creates scopes.
+// simulateSystemd makes the VM look like one that systemd manages (sd_booted(3)), with a systemd-run that creates
+// scopes.
 // It must run before the root is changed.
 func simulateSystemd(root string, trees []hierarchy) error {
 	units, err := unitTree(trees)
