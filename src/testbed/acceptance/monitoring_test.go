@@ -305,7 +305,7 @@ var appearLater = []string{
 	"kubernetes_bosh_etcd_snapshot_timestamp_seconds", // after an hour
 	"kubernetes_bosh_etcd_snapshot_size_bytes",
 	"apiserver_envelope_encryption_kms_operations_latency_seconds_count", // with use-kms-encryption.yml
-	"controller_runtime_reconcile_errors_total",                          // with enable-aws-load-balancer-controller.yml
+	"controller_runtime_reconcile_errors_total",                          // of the load balancer controller
 	"leader_election_master_status",
 }
 

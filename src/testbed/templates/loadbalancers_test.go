@@ -393,6 +393,18 @@ func (b *balancers) serviceHost(name string) func() (string, error) {
 	}
 }
 
+// released waits until no controller has anything to do for a Service any more, as docs/load-balancers.md describes it.
+func (b *balancers) released(name string) {
+	b.Helper()
+	eventually.Succeeds(b, time.Minute, "release of Service "+name, func() error {
+		s, err := b.client.CoreV1().Services("default").Get(b.Context(), name, metav1.GetOptions{})
+		if err == nil && len(s.Finalizers)+len(s.Status.LoadBalancer.Ingress) > 0 {
+			err = fmt.Errorf("finalizers %q, addresses %v", s.Finalizers, s.Status.LoadBalancer.Ingress)
+		}
+		return err
+	})
+}
+
 func (b *balancers) ingressHost(name string) func() (string, error) {
 	return func() (string, error) {
 		i, err := b.client.NetworkingV1().Ingresses("default").Get(b.Context(), name, metav1.GetOptions{})
@@ -436,7 +448,7 @@ func (b *balancers) checkCalls() {
 
 // TestLoadBalancerController: an Ingress gets an application load balancer that routes by host and path, a Service of
 // the controller's class a network load balancer, one without class a classic one of the cloud controller, and moves to
-// the other; all are deleted again, and nothing remains.
+// the other and back; all are deleted again, and nothing remains.
 func TestLoadBalancerController(t *testing.T) {
 	b := startBalancers(t)
 	stop := b.startController()
@@ -516,18 +528,29 @@ func TestLoadBalancerController(t *testing.T) {
 		t.Error("the class of a Service can be changed at once: docs/load-balancers.md describes a longer way")
 	}
 	change(func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort })
-	eventually.Succeeds(t, time.Minute, "the classic load balancer is gone", func() error {
-		if n := len(b.sim.World().ClassicLoadBalancers); n > 0 {
-			return fmt.Errorf("%d left", n)
-		}
-		return nil
-	})
+	b.released("classic")
+	if n := len(b.sim.World().ClassicLoadBalancers); n > 0 {
+		t.Errorf("%d classic load balancers are left", n)
+	}
 	change(func(s *corev1.ServiceSpec) { s.Type, s.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, &class })
 	moved := b.hostOf("the moved Service", b.serviceHost("classic"))
 	b.wants(moved[0], 8080, "classic.example", "/", http.StatusOK, "classic")
 	w = b.sim.World()
 	if n, classic := len(w.LoadBalancers), len(w.ClassicLoadBalancers); n != 3 || classic != 0 {
 		t.Errorf("%d load balancers and %d classic ones, want 3 and 0", n, classic)
+	}
+
+	// And back.
+	change(func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort })
+	b.released("classic")
+	if n := len(b.sim.World().LoadBalancers); n != 2 {
+		t.Errorf("%d load balancers, want 2", n)
+	}
+	change(func(s *corev1.ServiceSpec) { s.Type, s.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, nil })
+	back := b.hostOf("the Service that moved back", b.serviceHost("classic"))
+	b.wants(back[0], 8080, "classic.example", "/", http.StatusOK, "classic")
+	if n := len(b.sim.World().ClassicLoadBalancers); n != 1 {
+		t.Errorf("%d classic load balancers, want 1", n)
 	}
 
 	if err := ingresses.Delete(t.Context(), "shop", metav1.DeleteOptions{}); err != nil {
