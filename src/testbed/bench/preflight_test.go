@@ -30,7 +30,7 @@ func TestManyWorkers(t *testing.T) {
 	if err := c.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if c.throttled == 0 || c.calls != 3*c.workers+c.throttled || c.attempts < 2 || c.slowest < c.took/2 {
+	if c.throttled == 0 || c.calls != 2*c.workers+c.throttled || c.attempts < 2 || c.slowest < c.took/2 {
 		t.Errorf("%+v", c)
 	}
 	if line := c.line(); !strings.HasPrefix(line, "12 workers passed: ") ||
