@@ -11,14 +11,17 @@ import (
 	"log"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -59,14 +62,27 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
+// lastPort is where unusedPort goes on, so that it returns no port twice.
+var lastPort = func() *atomic.Int32 {
+	var first atomic.Int32
+	first.Store(20000 + rand.Int32N(10000))
+	return &first
+}()
+
+// unusedPort is none from which the system takes those of connections (ip_local_port_range, from 32768): a member
+// that starts minutes later, or again, would find such a port in use.
 func unusedPort(t *testing.T) int {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := int(lastPort.Add(1))
+		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			_ = listener.Close()
+			return port
+		}
 	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().(*net.TCPAddr).Port
+	t.Fatal("no port is free")
+	return 0
 }
 
 // hasData creates the data of a member that has run before.
