@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -181,6 +182,48 @@ log
 	if out, code := bash(t, v, "bpm pid web"); code != 1 || !strings.Contains(out, "not running") {
 		t.Errorf("bpm pid of a stopped process: %q, exit code %d", out, code)
 	}
+}
+
+// otherUser starts serve as another user, which has no capabilities, from within bpm's container.
+const otherUser = `processes:
+- name: web
+  executable: /usr/bin/setpriv
+  args: [--reuid=1900000003, --regid=1900000003, --clear-groups, --inh-caps=-all, --ambient-caps=-all,
+    /var/vcap/packages/tool/bin/serve]
+  capabilities: [%s]
+`
+
+// TestStopOfAProcessThatHasBecomeAnotherUser: only with the capability KILL can init, which is vcap's, pass SIGTERM on.
+// Without it, init ends, and the kernel kills the process.
+func TestStopOfAProcessThatHasBecomeAnotherUser(t *testing.T) {
+	for capabilities, want := range map[string]string{
+		"SETGID, SETUID":       "forwarding the signal 'terminated': operation not permitted",
+		"KILL, SETGID, SETUID": "got TERM",
+	} {
+		v := machine(t, map[string]map[string]string{
+			"web": {"config/bpm.yml": fmt.Sprintf(otherUser, capabilities)},
+		})
+		expect(t, v, "bpm start web && "+
+			"for i in {1..100}; do grep -q to-stdout /var/vcap/sys/log/web/web.stdout.log && break; sleep 0.1; done; "+
+			"ps -o user= --ppid $(bpm pid web); bpm stop web; cd /var/vcap/sys/log/web; "+
+			"grep -ho 'got TERM\\|forwarding the signal.*not permitted' web.std*.log", "1900000003\n"+want)
+	}
+}
+
+// TestProcessHasItsOwnPIDs: the first of its PID namespace is init, with which all others end.
+func TestProcessHasItsOwnPIDs(t *testing.T) {
+	v := machine(t, map[string]map[string]string{"web": {"config/bpm.yml": "processes:\n- name: web\n  " +
+		"executable: /bin/sh\n  args: [-c, 'sleep 1000 & cat /proc/1/comm']\n"}})
+	expect(t, v, "bpm run web; pgrep -x sleep; cat /proc/1/comm", "exe\nvm-init")
+}
+
+// TestDirectoriesAreThoseOfBPM looks at who owns what: the directory of the disk is vcap's only if bpm.yml asks for it.
+func TestDirectoriesAreThoseOfBPM(t *testing.T) {
+	v := machine(t, map[string]map[string]string{"web": {"config/bpm.yml": "processes:\n- name: web\n  " +
+		"executable: /bin/true\n  additional_volumes: [{path: /var/vcap/data/shared}]\n"}})
+	expect(t, v, "mkdir -m 755 /var/vcap/data/shared; bpm run web; cd /var/vcap; "+
+		"stat -c '%n %U %a' data/web data/web/tmp data/shared sys/run/web sys/log/web",
+		"data/web root 770\ndata/web/tmp vcap 700\ndata/shared vcap 700\nsys/run/web vcap 770\nsys/log/web vcap 770")
 }
 
 func dirExists(path string) bool {

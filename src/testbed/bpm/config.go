@@ -1,9 +1,9 @@
 // Package bpm stands in for bpm (https://github.com/cloudfoundry/bpm-release) in the lab. For jobs it behaves as bpm's
 // docs/config.md and docs/runtime.md describe: the same configuration file, commands, environment, user, writable
 // directories, logs, pidfiles and stop sequence. Its validation of the configuration is stricter, so that bpm accepts
-// whatever runs here. Three things differ: a process shares the VM's PID namespace instead of having its own with an
-// init process, limits that the kernel refuses to set are reported and skipped, and mounts in a shared volume propagate
-// to the process but not from it.
+// whatever runs here. Four things differ: there is no seccomp filter, all of /proc and /sys can be read, limits that
+// the kernel refuses to set are reported and skipped, and mounts in a shared volume propagate to the process but not
+// from it.
 package bpm
 
 import (

@@ -218,6 +218,9 @@ func (p *Process) launch(
 		Setsid:     background,
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
 	}
+	if !p.Config.Unsafe.HostPidNamespace {
+		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWPID
+	}
 	err = cmd.Start()
 	_ = reportIn.Close()
 	if err != nil {
@@ -273,9 +276,13 @@ func (p *Process) preStart(stdout, stderr io.Writer) error {
 	return nil
 }
 
-// makeDirs creates the directories that the process can write to, owned by its user.
+// makeDirs creates the directories that bpm creates, and gives them to the process's user, also what it cannot write to
+// (bpm-release, src/bpm/runc/adapter/adapter.go, CreateJobPrerequisites).
 func (p *Process) makeDirs(a account) error {
-	dirs := []string{root.Log(p.Job), root.Data(p.Job), root.Data(p.Job, "tmp")}
+	dirs := []string{root.Log(p.Job), root.Run(p.Job), root.Data(p.Job, "tmp")}
+	if p.Config.EphemeralDisk {
+		dirs = append(dirs, root.Data(p.Job))
+	}
 	if p.Config.PersistentDisk {
 		if _, err := os.Stat(root.Store("")); err != nil {
 			return fmt.Errorf("job %s: persistent_disk: the instance group has no persistent disk: %w", p.Job, err)
@@ -291,6 +298,10 @@ func (p *Process) makeDirs(a account) error {
 				return err
 			}
 			continue
+		} else if err == nil {
+			if err := os.Chmod(v.Path, 0o700); err != nil {
+				return err
+			}
 		}
 		dirs = append(dirs, v.Path)
 	}

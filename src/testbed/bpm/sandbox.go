@@ -79,8 +79,13 @@ func enterSandbox(encoded string) error {
 	if err := unix.Chdir(directory); err != nil {
 		return fmt.Errorf("working directory %s: %w", directory, err)
 	}
-	err := syscall.Exec(s.Process.Executable, append([]string{s.Process.Executable}, s.Process.Args...), s.Env)
-	return fmt.Errorf("executing %s: %w", s.Process.Executable, err)
+	// bpm itself starts its init without this check; the process's log has init's error then.
+	if err := unix.Faccessat(unix.AT_FDCWD, s.Process.Executable, unix.X_OK, unix.AT_EACCESS); err != nil {
+		return fmt.Errorf("executing %s: %w", s.Process.Executable, err)
+	}
+	self := "/proc/self/exe"
+	err := syscall.Exec(self, append([]string{self, InitCommand, "--", s.Process.Executable}, s.Process.Args...), s.Env)
+	return fmt.Errorf("executing %s: %w", InitCommand, err)
 }
 
 func (s *sandbox) limitOpenFiles() error {
@@ -156,6 +161,9 @@ func (s *sandbox) buildRoot() error {
 			return fmt.Errorf("mounting %s at %s: %w", m.Source, m.Target, err)
 		}
 	}
+	if err := mountProc(filepath.Join(root, "proc")); err != nil {
+		return fmt.Errorf("mounting /proc: %w", err)
+	}
 	if err := s.makeDev(root); err != nil {
 		return fmt.Errorf("creating /dev: %w", err)
 	}
@@ -181,6 +189,15 @@ func (s *sandbox) buildRoot() error {
 		return fmt.Errorf("making the root read-only: %w", err)
 	}
 	return nil
+}
+
+// mountProc mounts the /proc of the process's PID namespace, of which bpm makes some parts read-only (bpm-release,
+// src/bpm/runc/specbuilder/specbuilder.go, DefaultSpec).
+func mountProc(target string) error {
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		return err
+	}
+	return unix.Mount("proc", target, "proc", 0, "")
 }
 
 func (m bindMount) mount(root string) error {
@@ -254,7 +271,6 @@ func (s *sandbox) makeDev(root string) error {
 func (p *ProcessConfig) mounts(job string) ([]bindMount, error) {
 	data, tmp := root.Data(job), root.Data(job, "tmp")
 	list := []bindMount{
-		{Source: "/proc", Target: "/proc", Writable: true},
 		{Source: "/sys", Target: "/sys"},
 		{Source: tmp, Target: "/tmp", Writable: true},
 		{Source: tmp, Target: "/var/tmp", Writable: true},

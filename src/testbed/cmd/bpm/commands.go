@@ -55,15 +55,22 @@ func runCommand() *cobra.Command {
 			code, err := p.Run(
 				command.Context(), env, command.InOrStdin(), command.OutOrStdout(), command.ErrOrStderr(),
 			)
-			if err != nil || code == 0 {
-				return err
-			}
-			return &cli.ExitError{Code: code}
+			return exit(code, err)
 		},
 	)
 	command.Flags().
 		StringArrayVarP(&env, "env", "e", nil, "additional environment variable, `NAME=VALUE`; can be repeated")
 	return command
+}
+
+func runInit(_ *cobra.Command, argv []string) error { return exit(bpm.RunInit(argv)) }
+
+// exit is the error with which the program exits with a code.
+func exit(code int, err error) error {
+	if err != nil || code == 0 {
+		return err
+	}
+	return &cli.ExitError{Code: code}
 }
 
 func list(command *cobra.Command, _ []string) error {

@@ -20,6 +20,7 @@ func main() {
 			Use: bpm.SandboxCommand, Hidden: true, Args: cobra.ExactArgs(1),
 			RunE: func(_ *cobra.Command, arguments []string) error { return bpm.RunSandbox(arguments[0]) },
 		},
+		&cobra.Command{Use: bpm.InitCommand, Hidden: true, Args: cobra.MinimumNArgs(1), RunE: runInit},
 	)
 	cli.Main(root)
 }
