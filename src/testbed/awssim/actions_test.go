@@ -283,6 +283,16 @@ func TestActions(t *testing.T) {
 		{action: "iam:GetRole", call: func(ctx context.Context) (any, error) {
 			return c.iam.GetRole(ctx, &iam.GetRoleInput{RoleName: aws.String("nobody")})
 		}, code: "NoSuchEntity"},
+		{action: "iam:ListRoles", call: answers(
+			c.iam.ListRoles, &iam.ListRolesInput{},
+			func(out *iam.ListRolesOutput) any {
+				var names []string
+				for _, r := range out.Roles {
+					names = append(names, *r.RoleName)
+				}
+				return names
+			},
+		), want: []string{"kubernetes-control", "kubernetes-worker"}},
 		{action: "ec2:ModifyInstanceAttribute", call: succeeds(
 			c.ec2.ModifyInstanceAttribute, &ec2.ModifyInstanceAttributeInput{
 				InstanceId:      aws.String(workerID),

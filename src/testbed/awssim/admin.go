@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"kubernetes-release/testbed/awssim/balancing"
 	"kubernetes-release/testbed/awssim/ec2"
@@ -236,9 +235,4 @@ func decodeBody(r *http.Request, into any) error {
 		return fmt.Errorf("decode request: %w", err)
 	}
 	return nil
-}
-
-// APIServer serves the API and the admin API.
-func (s *Simulator) APIServer() *http.Server {
-	return &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second}
 }

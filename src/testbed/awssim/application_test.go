@@ -64,6 +64,18 @@ func checkApplicationBalancers(t *testing.T, covered map[string]bool, c clients)
 		Field:             aws.String("path-pattern"),
 		PathPatternConfig: &elbv2types.PathPatternConditionConfig{Values: []string{"/api", "/api/*"}},
 	}
+	others := []elbv2types.RuleCondition{
+		{Field: aws.String("http-header"), HttpHeaderConfig: &elbv2types.HttpHeaderConditionConfig{
+			HttpHeaderName: aws.String("X-Canary"), Values: []string{"yes"},
+		}},
+		{
+			Field:                   aws.String("http-request-method"),
+			HttpRequestMethodConfig: &elbv2types.HttpRequestMethodConditionConfig{Values: []string{"GET"}},
+		},
+		{Field: aws.String("query-string"), QueryStringConfig: &elbv2types.QueryStringConditionConfig{
+			Values: []elbv2types.QueryStringKeyValuePair{{Key: aws.String("size"), Value: aws.String("l*")}},
+		}},
+	}
 	rules := func(ctx context.Context) (any, error) {
 		out, err := c.elbv2.DescribeRules(ctx, &elbv2.DescribeRulesInput{ListenerArn: &listener})
 		if err != nil {
@@ -131,19 +143,23 @@ func checkApplicationBalancers(t *testing.T, covered map[string]bool, c clients)
 		{action: "elbv2:DescribeRules", call: rules, want: "[defaulttrue 0fixed-response 1false 1forward]"},
 		{action: "elbv2:ModifyRule", call: func(ctx context.Context) (any, error) {
 			out, err := c.elbv2.ModifyRule(ctx, &elbv2.ModifyRuleInput{
-				RuleArn: &rule, Conditions: []elbv2types.RuleCondition{host, path},
+				RuleArn: &rule, Conditions: append(others, host, path),
 			})
 			if err != nil {
 				return nil, err
 			}
-			return len(out.Rules[0].Conditions), nil
-		}, want: 2},
+			seen := out.Rules[0].Conditions
+			return fmt.Sprint(
+				len(seen), *seen[0].HttpHeaderConfig.HttpHeaderName, seen[1].HttpRequestMethodConfig.Values,
+				*seen[2].QueryStringConfig.Values[0].Value,
+			), nil
+		}, want: "5X-Canary[GET]l*"},
 		{action: "elbv2:SetRulePriorities", call: setPriority(&rule, 7), want: nil},
 		{
 			action: "elbv2:SetRulePriorities", code: "RuleNotFound",
 			call: setPriority(aws.String("arn:aws:elasticloadbalancing:us-east-1:123456789012:listener-rule/app/x"), 7),
 		},
-		{action: "elbv2:DescribeRules", call: rules, want: "[defaulttrue 0fixed-response 7false 2forward]"},
+		{action: "elbv2:DescribeRules", call: rules, want: "[defaulttrue 0fixed-response 7false 5forward]"},
 		{action: "elbv2:DeleteTargetGroup", call: deleteGroup, code: "ResourceInUse"},
 		{action: "elbv2:DeleteRule", call: func(ctx context.Context) (any, error) {
 			return none(c.elbv2.DeleteRule(ctx, &elbv2.DeleteRuleInput{RuleArn: &rule}))

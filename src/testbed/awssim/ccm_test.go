@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -167,33 +166,13 @@ func doesItsWork(t *testing.T, b *bed, client kubernetes.Interface, nodePort int
 	}
 }
 
-// uninitializedNode creates the Node of the instance, as a kubelet does.
+// uninitializedNode creates the Node of the instance.
 func uninitializedNode(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
-	ctx := t.Context()
-	node := &corev1.Node{
+	kubetest.CreateUninitializedNode(t, client, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "node-a"},
-		Spec: corev1.NodeSpec{
-			ProviderID: "aws:///us-east-1a/" + controlID,
-			Taints: []corev1.Taint{
-				{
-					Key:    "node.cloudprovider.kubernetes.io/uninitialized",
-					Value:  "true",
-					Effect: corev1.TaintEffectNoSchedule,
-				},
-			},
-		},
-	}
-	node, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	node.Status.Conditions = []corev1.NodeCondition{
-		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()},
-	}
-	if _, err := client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+		Spec:       corev1.NodeSpec{ProviderID: "aws:///us-east-1a/" + controlID},
+	})
 }
 
 // enforceGeneratedPolicies replaces the policies of the roles with those that cloud-preflight prints.
@@ -266,25 +245,11 @@ func startCCM(t *testing.T, binary string, b *bed, kubeconfig string, flags ...s
 // startProgram starts the cloud controller on the instance and returns the path of its log.
 func startProgram(t *testing.T, binary string, b *bed, arguments ...string) (log string) {
 	t.Helper()
-	log = filepath.Join(t.TempDir(), "ccm.log")
-	output, err := os.Create(log)
-	if err != nil {
-		t.Fatal(err)
-	}
 	command := exec.Command(binary, arguments...)
 	command.Env = []string{
 		"AWS_ENDPOINT_URL=" + b.api, "AWS_EC2_METADATA_SERVICE_ENDPOINT=" + b.metadata, "HOME=" + t.TempDir(),
 	}
-	command.Stdout, command.Stderr = output, output
-	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = command.Process.Kill()
-		_ = command.Wait()
-		output.Close()
-	})
+	log, _ = kubetest.StartProgram(t, command)
 	return log
 }
 

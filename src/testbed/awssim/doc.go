@@ -13,14 +13,16 @@
 //     API), elb, elbv2, iamapi, sts and ecr. api has the call that runs an action and its checks of permissions; ec2api
 //     and balancing are what two services share. metadata answers requests to instance metadata.
 //   - wire, iam and forward are the protocols, the evaluation of policies and the load balancers' data path.
-//   - Simulator (simulator.go) holds a World and its handlers. api.go takes an API request through faults, throttling,
-//     authentication (auth.go verifies SigV4) and the action's table entry.
+//   - Simulator (simulator.go) holds a World; start.go starts one, and serve.go has its servers. api.go takes an API
+//     request through faults, throttling, authentication (auth.go verifies SigV4) and the action's table entry. http.go
+//     is what all handlers share.
 //   - registry.go is the registry that clients push images to and pull them from.
-//   - objects.go are buckets of S3 and their objects.
+//   - s3objects.go are buckets of S3 and their objects.
 //   - volumes.go passes volumes and snapshots from state to state; Disks are their content on the machine.
 //   - admin.go is the admin API under /_sim/.
 //
-// Uses run downwards: Simulator, services, what services share, api, store.
+// Uses run downwards: Simulator, services, what services share, api, store; and between the
+// files of a package without a cycle.
 //
 // # Stateless credentials
 //

@@ -2,7 +2,6 @@ package awssim
 
 import (
 	"cmp"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -43,34 +42,6 @@ type Fault struct {
 type faultBox struct {
 	mu   sync.Mutex
 	list []Fault
-}
-
-// InjectFault adds a fault to the end of the list; the first fault that matches a call affects it.
-func (s *Simulator) InjectFault(f Fault) error {
-	if !slices.Contains([]string{FaultError, FaultTruncate, FaultEmpty, FaultBody, FaultReset}, f.Kind) {
-		return fmt.Errorf("fault kind %q; must be error, truncate, empty, body or reset", f.Kind)
-	}
-	if f.Action == "" {
-		return fmt.Errorf("fault without action; must be a pattern such as ec2:Describe*")
-	}
-	s.faults.mu.Lock()
-	defer s.faults.mu.Unlock()
-	s.faults.list = append(s.faults.list, f)
-	return nil
-}
-
-// Faults returns the pending faults.
-func (s *Simulator) Faults() []Fault {
-	s.faults.mu.Lock()
-	defer s.faults.mu.Unlock()
-	return slices.Clone(s.faults.list)
-}
-
-// ClearFaults removes all faults.
-func (s *Simulator) ClearFaults() {
-	s.faults.mu.Lock()
-	defer s.faults.mu.Unlock()
-	s.faults.list = nil
 }
 
 // take returns the fault that affects this call, or nil.
@@ -149,18 +120,6 @@ func (b *troubleBox) report(log *slog.Logger, id string, err error) {
 		b.last[id] = err.Error()
 		log.Error("volume", "volume", id, "error", err)
 	}
-}
-
-// latency is the configured delay of an action.
-func (s *Simulator) latency(action string) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, rule := range s.world.Settings.Latency {
-		if iam.Match(rule.Action, action) {
-			return time.Duration(rule.Delay)
-		}
-	}
-	return 0
 }
 
 // bucketBox holds a token bucket for each throttled action. The simulator's lock guards it.

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"kubernetes-release/testbed/awssim/iam"
 )
 
 // Call is an entry of the record. It has no secrets.
@@ -81,34 +79,4 @@ func (r *recorder) close() error {
 		return nil
 	}
 	return err
-}
-
-// remember records and logs a call.
-func (s *Simulator) remember(c Call) {
-	s.log.Debug(
-		"call", "service", c.Service, "action", c.Action, "instance", c.Instance, "status", c.Status, "code", c.Code,
-	)
-	if err := s.record.add(c); err != nil {
-		s.log.Error("cannot record a call", "error", err)
-	}
-}
-
-// Calls returns the recorded calls whose service:action matches the pattern, oldest first. "" and "*" match all.
-func (s *Simulator) Calls(pattern string) []Call {
-	s.record.mu.Lock()
-	defer s.record.mu.Unlock()
-	calls := []Call{}
-	for _, c := range s.record.calls {
-		if pattern == "" || iam.Match(pattern, c.Service+":"+c.Action) {
-			calls = append(calls, c)
-		}
-	}
-	return calls
-}
-
-// ForgetCalls clears the record in memory; it does not change the file.
-func (s *Simulator) ForgetCalls() {
-	s.record.mu.Lock()
-	defer s.record.mu.Unlock()
-	s.record.calls = nil
 }

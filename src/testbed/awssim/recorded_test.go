@@ -78,31 +78,12 @@ func (r *ccmRun) collect() {
 
 func (r *ccmRun) node(name, instance, podCIDR string) {
 	r.t.Helper()
-	nodes := r.client.CoreV1().Nodes()
-	node, err := nodes.Create(r.t.Context(), &corev1.Node{
+	kubetest.CreateUninitializedNode(r.t, r.client, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.NodeSpec{
-			ProviderID: "aws:///us-east-1a/" + instance,
-			PodCIDR:    podCIDR,
-			PodCIDRs:   []string{podCIDR},
-			Taints: []corev1.Taint{
-				{
-					Key:    "node.cloudprovider.kubernetes.io/uninitialized",
-					Value:  "true",
-					Effect: corev1.TaintEffectNoSchedule,
-				},
-			},
+			ProviderID: "aws:///us-east-1a/" + instance, PodCIDR: podCIDR, PodCIDRs: []string{podCIDR},
 		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	node.Status.Conditions = []corev1.NodeCondition{
-		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()},
-	}
-	if _, err := nodes.UpdateStatus(r.t.Context(), node, metav1.UpdateOptions{}); err != nil {
-		r.t.Fatal(err)
-	}
+	})
 }
 
 // service creates a Service of type LoadBalancer, or changes it.

@@ -336,9 +336,9 @@ func TestLayersAreOnAnotherHost(t *testing.T) {
 // TestRecordedCredentialProvider pulls an image with a token that kubelet's real credential provider got for a worker,
 // and compares the permissions that this requires with the record.
 func TestRecordedCredentialProvider(t *testing.T) {
-	ccm := os.Getenv("AWS_CLOUD_CONTROLLER_MANAGER_BIN")
-	if ccm == "" {
-		t.Skip("needs the real credential provider, in the folder of AWS_CLOUD_CONTROLLER_MANAGER_BIN")
+	components := os.Getenv("COMPONENTS_DIR")
+	if components == "" {
+		t.Skip("needs the real credential provider, in the folder COMPONENTS_DIR")
 	}
 	r := startRegistry(t, workerWorld(t))
 	r.sim.ForgetCalls()
@@ -346,7 +346,8 @@ func TestRecordedCredentialProvider(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	provider := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(ccm), "ecr-credential-provider"))
+	const program = "ecr-credential-provider"
+	provider := exec.CommandContext(t.Context(), filepath.Join(components, program, "bin", program))
 	provider.Env = []string{
 		"AWS_ENDPOINT_URL=" + r.api, "AWS_ACCESS_KEY_ID=" + keys.AccessKeyID,
 		"AWS_SECRET_ACCESS_KEY=" + keys.SecretAccessKey, "AWS_SESSION_TOKEN=" + keys.SessionToken,

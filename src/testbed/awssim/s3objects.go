@@ -45,31 +45,6 @@ var s3Service = &api.Service{
 	},
 }
 
-// objectRequest is a request with the bucket in the path (Amazon S3 user guide, "Path-style requests").
-type objectRequest struct {
-	method, bucket, key string
-	prefix              string // of the names to list
-	setting             string // of the bucket; the query of the URL
-	content             []byte
-}
-
-// action is the action of IAM that the request requires; empty if it is not simulated.
-func (r objectRequest) action() string {
-	switch {
-	case r.setting != "":
-		return bucketSettings[r.method+" "+r.setting]
-	case r.method == http.MethodPut && r.key == "":
-		return "CreateBucket"
-	case r.method == http.MethodPut:
-		return "PutObject"
-	case r.method == http.MethodGet && r.key != "":
-		return "GetObject"
-	case r.method == http.MethodGet:
-		return "ListBucket"
-	}
-	return ""
-}
-
 // serveObjects serves and records a request to S3.
 func (s *Simulator) serveObjects(w http.ResponseWriter, r *http.Request, auth authorization) {
 	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxObject))

@@ -15,15 +15,6 @@ import (
 	"kubernetes-release/testbed/awssim/wire"
 )
 
-// bucketSettings are the actions of IAM by the method and the query of a request on a bucket.
-var bucketSettings = map[string]string{
-	"PUT policy":               "PutBucketPolicy",
-	"DELETE publicAccessBlock": "PutBucketPublicAccessBlock",
-}
-
-// settingNames are the queries of requests on a bucket itself.
-var settingNames = map[string]bool{"policy": true, "publicAccessBlock": true}
-
 // changeBucket changes the protection of a bucket.
 func changeBucket(w *store.World, r objectRequest) error {
 	bucket := store.Bucket{Name: r.bucket}

@@ -35,3 +35,16 @@ func (s *Simulator) Serve(ctx context.Context, api, metadata string) error {
 	}
 	return nil
 }
+
+// Handler serves the API endpoint and, under /_sim/, the admin API.
+func (s *Simulator) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/_sim/", s.adminHandler())
+	mux.HandleFunc("/", s.serveAPI)
+	return mux
+}
+
+// APIServer serves the API and the admin API.
+func (s *Simulator) APIServer() *http.Server {
+	return &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second}
+}

@@ -1,14 +1,9 @@
 package awssim
 
 import (
-	"context"
-	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -19,6 +14,7 @@ import (
 	"kubernetes-release/testbed/awssim/elb"
 	"kubernetes-release/testbed/awssim/elbv2"
 	"kubernetes-release/testbed/awssim/forward"
+	"kubernetes-release/testbed/awssim/iam"
 	"kubernetes-release/testbed/awssim/store"
 )
 
@@ -57,79 +53,6 @@ type Simulator struct {
 	world *store.World
 	// objects are the contents of buckets, by bucket/key. They are gone after a restart.
 	objects map[string][]byte
-}
-
-// New starts a simulation of the world. If the state file exists, the simulation resumes from it and ignores world. The
-// caller must call Close.
-func New(world *store.World, o Options) (*Simulator, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.Plumbing == nil {
-		o.Plumbing = forward.NoPlumbing{}
-	}
-	if o.Disks == nil {
-		o.Disks = noDisks{}
-	}
-	if resumed, err := loadState(o.StateFile); err != nil {
-		return nil, err
-	} else if resumed != nil {
-		o.Log.Info("resuming from the state file; ignoring the world file", "state", o.StateFile)
-		world = resumed
-	}
-	if world == nil {
-		return nil, errors.New("neither a world nor a state file to resume from")
-	}
-	world, err := world.Clone()
-	if err != nil {
-		return nil, err
-	}
-	if len(world.Secret) == 0 {
-		world.Secret = make([]byte, 32)
-		rand.Read(world.Secret)
-	}
-	record, err := newRecorder(o.RecordFile)
-	if err != nil {
-		return nil, err
-	}
-	s := &Simulator{
-		options: o,
-		log:     o.Log,
-		engine:  forward.New(o.Plumbing, o.Log),
-		record:  record,
-		world:   world,
-		closing: make(chan struct{}),
-		objects: map[string][]byte{},
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.commit(); err != nil {
-		return nil, errors.Join(err, s.engine.Close(), record.close())
-	}
-	go s.settleAlways()
-	return s, nil
-}
-
-func loadState(path string) (*store.World, error) {
-	if path == "" {
-		return nil, nil
-	}
-	world, err := store.LoadWorld(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return world, err
-}
-
-// Close stops all load balancers and removes their addresses. It keeps the state file. It must be called once.
-func (s *Simulator) Close() error {
-	close(s.closing)
-	s.mu.Lock() // a last change of a volume is written
-	defer s.mu.Unlock()
-	return errors.Join(s.engine.Close(), s.record.close())
 }
 
 // World returns a copy of what exists now.
@@ -243,21 +166,72 @@ func (s *Simulator) Names() map[string][]netip.Addr {
 	return names
 }
 
-// Handler serves the API endpoint and, under /_sim/, the admin API.
-func (s *Simulator) Handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("/_sim/", s.adminHandler())
-	mux.HandleFunc("/", s.serveAPI)
-	return mux
+// InjectFault adds a fault to the end of the list; the first fault that matches a call affects it.
+func (s *Simulator) InjectFault(f Fault) error {
+	if !slices.Contains([]string{FaultError, FaultTruncate, FaultEmpty, FaultBody, FaultReset}, f.Kind) {
+		return fmt.Errorf("fault kind %q; must be error, truncate, empty, body or reset", f.Kind)
+	}
+	if f.Action == "" {
+		return fmt.Errorf("fault without action; must be a pattern such as ec2:Describe*")
+	}
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
+	s.faults.list = append(s.faults.list, f)
+	return nil
 }
 
-// wait sleeps until d has passed or the request is canceled.
-func wait(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
+// Faults returns the pending faults.
+func (s *Simulator) Faults() []Fault {
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
+	return slices.Clone(s.faults.list)
+}
+
+// ClearFaults removes all faults.
+func (s *Simulator) ClearFaults() {
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
+	s.faults.list = nil
+}
+
+// latency is the configured delay of an action.
+func (s *Simulator) latency(action string) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, rule := range s.world.Settings.Latency {
+		if iam.Match(rule.Action, action) {
+			return time.Duration(rule.Delay)
+		}
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
+	return 0
+}
+
+// remember records and logs a call.
+func (s *Simulator) remember(c Call) {
+	s.log.Debug(
+		"call", "service", c.Service, "action", c.Action, "instance", c.Instance, "status", c.Status, "code", c.Code,
+	)
+	if err := s.record.add(c); err != nil {
+		s.log.Error("cannot record a call", "error", err)
 	}
+}
+
+// Calls returns the recorded calls whose service:action matches the pattern, oldest first. "" and "*" match all.
+func (s *Simulator) Calls(pattern string) []Call {
+	s.record.mu.Lock()
+	defer s.record.mu.Unlock()
+	calls := []Call{}
+	for _, c := range s.record.calls {
+		if pattern == "" || iam.Match(pattern, c.Service+":"+c.Action) {
+			calls = append(calls, c)
+		}
+	}
+	return calls
+}
+
+// ForgetCalls clears the record in memory; it does not change the file.
+func (s *Simulator) ForgetCalls() {
+	s.record.mu.Lock()
+	defer s.record.mu.Unlock()
+	s.record.calls = nil
 }

@@ -15,23 +15,6 @@ func (s *Simulator) forgetTokens() {
 	)
 }
 
-// noDisks are volumes that exist only in the APIs.
-type noDisks struct{}
-
-func (noDisks) Create(string, int64, string) error { return nil }
-
-func (noDisks) Resize(string, int64) error { return nil }
-
-func (noDisks) Snapshot(string, string) error { return nil }
-
-func (noDisks) Remove(string) error { return nil }
-
-func (noDisks) Attach(string, netip.Addr) error { return nil }
-
-func (noDisks) Detach(string, netip.Addr, bool) (bool, error) { return true, nil }
-
-func (noDisks) Mounts() (map[string][]netip.Addr, error) { return nil, nil }
-
 // settleInterval is how often volumes are looked at while nobody calls, and mountsInterval how often mounts are.
 const (
 	settleInterval = 100 * time.Millisecond

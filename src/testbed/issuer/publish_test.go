@@ -6,15 +6,19 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"log/slog"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"kubernetes-release/cloud/aws"
 	"kubernetes-release/issuer"
+	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/accounts"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/iam"
@@ -26,7 +30,7 @@ const (
 	url    = "https://prod-issuer.s3.us-east-1.amazonaws.com/prod"
 )
 
-// bed is an account in which everything is prepared, and a VM whose role may do what docs/pod-roles.md permits.
+// bed is an account in which everything is prepared, and a VM whose role has the generated policy.
 type bed struct {
 	sim    *awssim.Simulator
 	config *issuer.Config
@@ -38,6 +42,7 @@ func newBed(t *testing.T, change func(*store.World)) *bed {
 	t.Helper()
 	world := accounts.World("prod")
 	world.Buckets = []string{bucket}
+	destination := issuer.Bucket{Name: bucket, Region: awssim.LabRegion, Prefix: "prod"}
 	objects := iam.Strings{
 		"arn:aws:s3:::" + bucket + "/prod/" + issuer.DiscoveryPath,
 		"arn:aws:s3:::" + bucket + "/prod/" + issuer.KeysPath,
@@ -50,12 +55,8 @@ func newBed(t *testing.T, change func(*store.World)) *bed {
 		{URL: strings.TrimPrefix(url, "https://"), ClientIDs: []string{"sts.amazonaws.com"}},
 	}
 	world.StaticKeys = append(world.StaticKeys, store.StaticKey{
-		AccessKeyID: "AKIACONTROL", SecretAccessKey: "secret", User: "control", Policies: []iam.Policy{{
-			Statement: iam.Statements{
-				{Effect: "Allow", Action: iam.Strings{"s3:PutObject"}, Resource: objects},
-				{Effect: "Allow", Action: iam.Strings{"iam:GetOpenIDConnectProvider"}, Resource: iam.Strings{"*"}},
-			},
-		}},
+		AccessKeyID: "AKIACONTROL", SecretAccessKey: "secret", User: "control",
+		Policies: []iam.Policy{generated(t, destination)},
 	})
 	if change != nil {
 		change(world)
@@ -77,9 +78,23 @@ func newBed(t *testing.T, change func(*store.World)) *bed {
 	keys := filepath.Join(dir, "service_account.pub")
 	writeKeys(t, keys, 1)
 	return &bed{sim: sim, record: filepath.Join(dir, "published.json"), config: &issuer.Config{
-		Issuer: url, PublicKeys: keys, Bucket: issuer.Bucket{Name: bucket, Region: awssim.LabRegion, Prefix: "prod"},
-		Verify: true,
+		Issuer: url, PublicKeys: keys, Bucket: destination, Verify: true,
 	}}
+}
+
+// generated is the policy of control VMs.
+func generated(t *testing.T, destination issuer.Bucket) (policy iam.Policy) {
+	t.Helper()
+	document, err := aws.NewPolicy(aws.PolicyOptions{
+		Role: preflight.Control, Cluster: "prod", Published: destination.Objects(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(document.Compact()), &policy); err != nil {
+		t.Fatal(err)
+	}
+	return policy
 }
 
 // writeKeys writes so many new keys to a file.
@@ -201,7 +216,9 @@ func TestPublishFails(t *testing.T) {
 func TestPublishWithoutQuestions(t *testing.T) {
 	b := newBed(t, func(w *store.World) {
 		key := &w.StaticKeys[len(w.StaticKeys)-1]
-		key.Policies[0].Statement = key.Policies[0].Statement[:1]
+		key.Policies[0].Statement = slices.DeleteFunc(key.Policies[0].Statement, func(s iam.Statement) bool {
+			return slices.Contains(s.Action, "iam:GetOpenIDConnectProvider")
+		})
 		w.OIDCProviders = nil
 	})
 	if err := b.publish(t); err != nil {

@@ -167,30 +167,14 @@ const lbAnnotation = "service.beta.kubernetes.io/aws-load-balancer-"
 func (r *realRun) objects(t *testing.T) {
 	t.Helper()
 	instance := r.account.World.Instances[r.account.Self]
-	node, err := r.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
+	kubetest.CreateUninitializedNode(t, r.client, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "node"},
 		Spec: corev1.NodeSpec{
 			ProviderID: "aws:///" + r.account.World.Subnets[0].AvailabilityZone + "/" + instance.ID,
 			PodCIDR:    "10.200.0.0/24",
 			PodCIDRs:   []string{"10.200.0.0/24"},
-			Taints: []corev1.Taint{
-				{
-					Key:    "node.cloudprovider.kubernetes.io/uninitialized",
-					Value:  "true",
-					Effect: corev1.TaintEffectNoSchedule,
-				},
-			},
 		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	node.Status.Conditions = []corev1.NodeCondition{
-		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()},
-	}
-	if _, err := r.client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	})
 	for name, annotations := range map[string]map[string]string{
 		"classic": nil, "nlb": {lbAnnotation + "type": "nlb"}, "internal": {lbAnnotation + "internal": "true"},
 	} {

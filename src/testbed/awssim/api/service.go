@@ -35,22 +35,3 @@ func IsCode(err error, code string) bool {
 	var e *wire.Error
 	return errors.As(err, &e) && e.Code == code
 }
-
-// AllowFirst checks, for the first load balancer of an account, the permissions that creating the service-linked role
-// takes. AWS names them one at a time in AccessDenied errors of CreateLoadBalancer (kubernetes/cloud-provider-aws pull
-// request 59 and eksctl-io/eksctl issue 2570).
-func (c *Call) AllowFirst() error {
-	if !c.Settings.NoServiceLinkedRole {
-		return nil
-	}
-	for _, action := range []string{"ec2:DescribeAccountAttributes", "ec2:DescribeInternetGateways"} {
-		if err := c.AllowAction(action, Target{ARN: "*"}); err != nil {
-			return err
-		}
-	}
-	const service = "elasticloadbalancing.amazonaws.com"
-	return c.AllowAction("iam:CreateServiceLinkedRole", Target{
-		ARN:     c.ARN("iam", "", "role/aws-service-role/"+service+"/AWSServiceRoleForElasticLoadBalancing"),
-		Context: map[string][]string{"iam:AWSServiceName": {service}},
-	})
-}

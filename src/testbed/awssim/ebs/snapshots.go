@@ -138,10 +138,6 @@ func deleteSnapshot(c *api.Call, in deleteSnapshotInput) (*ec2api.Done, error) {
 	return &ec2api.Done{Return: true}, nil
 }
 
-func snapshotNotFound(id string) error {
-	return api.Errorf("InvalidSnapshot.NotFound", "The snapshot '%s' does not exist.", id)
-}
-
 func checkSnapshotID(id string) error {
 	if !strings.HasPrefix(id, "snap-") {
 		return api.Errorf(

@@ -19,25 +19,6 @@ import (
 // RootDevice is the device of the root volume of instances from the lab's image.
 const RootDevice = "/dev/sda1"
 
-// Operations is the table of EBS's actions, which are part of the API of EC2.
-var Operations = map[string]api.Operation{
-	"AttachVolume":                 api.Changing(attachVolume),
-	"CreateSnapshot":               api.Changing(createSnapshot),
-	"CreateVolume":                 api.Changing(createVolume),
-	"DeleteSnapshot":               api.Changing(deleteSnapshot),
-	"DeleteVolume":                 api.Changing(deleteVolume),
-	"DescribeInstanceTypes":        api.Reading(describeInstanceTypes),
-	"DescribeSnapshots":            api.Reading(describeSnapshots),
-	"DescribeVolumeStatus":         api.Reading(describeVolumeStatus),
-	"DescribeVolumes":              api.Reading(describeVolumes),
-	"DescribeVolumesModifications": api.Reading(describeVolumesModifications),
-	"DetachVolume":                 api.Changing(detachVolume),
-	"GetEbsDefaultKmsKeyId":        api.Reading(getDefaultKey),
-	"GetEbsEncryptionByDefault":    api.Reading(getEncryptionByDefault),
-	"ModifyVolume":                 api.Changing(modifyVolume),
-	"ResetEbsDefaultKmsKeyId":      api.Changing(resetDefaultKey),
-}
-
 // volumeType has the limits of a type of volume (the table in EBS's user guide, "Amazon EBS volume types"). A maximum
 // of 0 means that the parameter is not supported.
 type volumeType struct {
@@ -478,6 +459,10 @@ func newVolume(c *api.Call, in createVolumeInput, tags store.Tags) (v store.Volu
 	v.SetShape(shape)
 	encrypt(c, &v)
 	return v, err
+}
+
+func snapshotNotFound(id string) error {
+	return api.Errorf("InvalidSnapshot.NotFound", "The snapshot '%s' does not exist.", id)
 }
 
 func volumeZone(c *api.Call, in createVolumeInput) (string, error) {

@@ -316,6 +316,9 @@ func viewRouteTable(c *api.Call, t *store.RouteTable) routeTableView {
 	return v
 }
 
+// associationOf is the id of the association of a subnet with its route table.
+func associationOf(subnet string) string { return "rtbassoc-" + strings.TrimPrefix(subnet, "subnet-") }
+
 type routeInput struct {
 	RouteTableId         string
 	DestinationCidrBlock string
@@ -387,6 +390,23 @@ func beginRoute(c *api.Call, t *store.RouteTable, in routeInput) (store.Route, e
 		return r, err
 	}
 	return r, c.Begin()
+}
+
+// checkGateway returns EC2's error if a route of a table cannot have an internet gateway as its target.
+func checkGateway(c *api.Call, t *store.RouteTable, id string) error {
+	if !strings.HasPrefix(id, "igw-") {
+		return nil
+	}
+	g := store.Find(c.InternetGateways, id)
+	if g == nil {
+		return ec2api.NotFound("InvalidInternetGatewayID", "internetGateway", id)
+	}
+	if g.VPC != t.VPC {
+		return api.Errorf(
+			"InvalidParameterValue", "route table %s and network gateway %s belong to different networks", t.ID, id,
+		)
+	}
+	return nil
 }
 
 type deleteRouteInput struct {

@@ -106,21 +106,25 @@ func attachInternetGateway(c *api.Call, in attachInternetGatewayInput) (*ec2api.
 	return &ec2api.Done{Return: true}, nil
 }
 
-// checkGateway returns EC2's error if a route of a table cannot have an internet gateway as its target.
-func checkGateway(c *api.Call, t *store.RouteTable, id string) error {
-	if !strings.HasPrefix(id, "igw-") {
-		return nil
+// mayCreate checks that something with tags may be created in a VPC, and returns both.
+func mayCreate(
+	c *api.Call, kind string, specifications []ec2api.TagSpecification, id string,
+) (store.Tags, *store.VPC, error) {
+	tags, err := ec2api.TagsFor(specifications, kind)
+	if err != nil {
+		return nil, nil, err
 	}
-	g := store.Find(c.InternetGateways, id)
-	if g == nil {
-		return ec2api.NotFound("InvalidInternetGatewayID", "internetGateway", id)
+	if err := c.Allow(
+		api.Target{ARN: ec2api.ARN(c, kind, "*"), RequestTags: tags},
+		api.Target{ARN: ec2api.ARN(c, "vpc", id)},
+	); err != nil {
+		return nil, nil, err
 	}
-	if g.VPC != t.VPC {
-		return api.Errorf(
-			"InvalidParameterValue", "route table %s and network gateway %s belong to different networks", t.ID, id,
-		)
+	vpc := store.Find(c.VPCs, id)
+	if vpc == nil {
+		return nil, nil, ec2api.NotFound("InvalidVpcID", "vpc", id)
 	}
-	return nil
+	return tags, vpc, nil
 }
 
 type createRouteTableInput struct {
@@ -134,19 +138,9 @@ type createRouteTableOutput struct {
 }
 
 func createRouteTable(c *api.Call, in createRouteTableInput) (*createRouteTableOutput, error) {
-	tags, err := ec2api.TagsFor(in.TagSpecification, "route-table")
+	tags, vpc, err := mayCreate(c, "route-table", in.TagSpecification, in.VpcId)
 	if err != nil {
 		return nil, err
-	}
-	if err := c.Allow(
-		api.Target{ARN: ec2api.ARN(c, "route-table", "*"), RequestTags: tags},
-		api.Target{ARN: ec2api.ARN(c, "vpc", in.VpcId)},
-	); err != nil {
-		return nil, err
-	}
-	vpc := store.Find(c.VPCs, in.VpcId)
-	if vpc == nil {
-		return nil, ec2api.NotFound("InvalidVpcID", "vpc", in.VpcId)
 	}
 	if err := c.Begin(); err != nil {
 		return nil, err
@@ -160,9 +154,6 @@ func createRouteTable(c *api.Call, in createRouteTableInput) (*createRouteTableO
 	c.RouteTables = append(c.RouteTables, t)
 	return &createRouteTableOutput{viewRouteTable(c, &t)}, nil
 }
-
-// associationOf is the id of the association of a subnet with its route table.
-func associationOf(subnet string) string { return "rtbassoc-" + strings.TrimPrefix(subnet, "subnet-") }
 
 type associateRouteTableInput struct{ RouteTableId, SubnetId string }
 
@@ -259,19 +250,9 @@ type createSubnetOutput struct {
 }
 
 func createSubnet(c *api.Call, in createSubnetInput) (*createSubnetOutput, error) {
-	tags, err := ec2api.TagsFor(in.TagSpecification, "subnet")
+	tags, vpc, err := mayCreate(c, "subnet", in.TagSpecification, in.VpcId)
 	if err != nil {
 		return nil, err
-	}
-	if err := c.Allow(
-		api.Target{ARN: ec2api.ARN(c, "subnet", "*"), RequestTags: tags},
-		api.Target{ARN: ec2api.ARN(c, "vpc", in.VpcId)},
-	); err != nil {
-		return nil, err
-	}
-	vpc := store.Find(c.VPCs, in.VpcId)
-	if vpc == nil {
-		return nil, ec2api.NotFound("InvalidVpcID", "vpc", in.VpcId)
 	}
 	network, err := netip.ParsePrefix(in.CidrBlock)
 	switch {

@@ -8,9 +8,6 @@ import (
 	"kubernetes-release/testbed/awssim/store"
 )
 
-// defaultSecurityPolicy is that of listeners that name none.
-const defaultSecurityPolicy = "ELBSecurityPolicy-2016-08"
-
 // certificateRef is a certificate of a listener. The default one is used for names that no other covers.
 type certificateRef struct {
 	CertificateArn string
@@ -25,41 +22,6 @@ type listenerCertificatesInput struct {
 type listenerCertificates struct {
 	Certificates []certificateRef `xml:"Certificates>member"`
 	NextMarker   string           `xml:",omitempty"`
-}
-
-// secure sets the default certificate of a listener for HTTPS, and its security policy.
-func secure(c *api.Call, l *store.Listener, in v2ListenerInput) error {
-	if l.Protocol != "HTTPS" {
-		if len(in.Certificates) > 0 {
-			return api.Errorf(
-				"InvalidConfigurationRequest", "A certificate cannot be specified for %s listeners", l.Protocol,
-			)
-		}
-		l.Certificates, l.SecurityPolicy = nil, ""
-		return nil
-	}
-	if len(in.Certificates) > 1 {
-		return api.Errorf("TooManyCertificates", "Exactly one certificate must be specified")
-	}
-	for _, given := range in.Certificates {
-		if store.Find(c.Certificates, given.CertificateArn) == nil {
-			return api.Errorf("CertificateNotFound", "Certificate '%s' not found", given.CertificateArn)
-		}
-		extra := slices.DeleteFunc(slices.Clone(l.Certificates), func(arn string) bool {
-			return arn == given.CertificateArn || arn == l.Certificates[0]
-		})
-		l.Certificates = append([]string{given.CertificateArn}, extra...)
-	}
-	if len(l.Certificates) == 0 {
-		return api.Errorf("CertificateNotFound", "A certificate must be specified for HTTPS listeners")
-	}
-	if in.SslPolicy != "" || l.SecurityPolicy == "" {
-		l.SecurityPolicy = in.SslPolicy
-	}
-	if l.SecurityPolicy == "" {
-		l.SecurityPolicy = defaultSecurityPolicy
-	}
-	return nil
 }
 
 // certificatesOf returns a listener for HTTPS that the principal may change.

@@ -186,8 +186,6 @@ func v2ModifyListener(c *api.Call, in v2ListenerInput) (*v2Listeners, error) {
 	return &v2Listeners{Listeners: []v2Listener{view(*l)}}, nil
 }
 
-type v2ListenerArn struct{ ListenerArn string }
-
 func v2DeleteListener(c *api.Call, in v2ListenerArn) (*api.Nothing, error) {
 	if err := touch(c, in.ListenerArn); err != nil {
 		return nil, err
@@ -242,4 +240,42 @@ func v2DescribeListeners(c *api.Call, in v2DescribeListenersInput) (*v2Listeners
 		out.Listeners = append(out.Listeners, view(l))
 	}
 	return out, err
+}
+
+// defaultSecurityPolicy is that of listeners that name none.
+const defaultSecurityPolicy = "ELBSecurityPolicy-2016-08"
+
+// secure sets the default certificate of a listener for HTTPS, and its security policy.
+func secure(c *api.Call, l *store.Listener, in v2ListenerInput) error {
+	if l.Protocol != "HTTPS" {
+		if len(in.Certificates) > 0 {
+			return api.Errorf(
+				"InvalidConfigurationRequest", "A certificate cannot be specified for %s listeners", l.Protocol,
+			)
+		}
+		l.Certificates, l.SecurityPolicy = nil, ""
+		return nil
+	}
+	if len(in.Certificates) > 1 {
+		return api.Errorf("TooManyCertificates", "Exactly one certificate must be specified")
+	}
+	for _, given := range in.Certificates {
+		if store.Find(c.Certificates, given.CertificateArn) == nil {
+			return api.Errorf("CertificateNotFound", "Certificate '%s' not found", given.CertificateArn)
+		}
+		extra := slices.DeleteFunc(slices.Clone(l.Certificates), func(arn string) bool {
+			return arn == given.CertificateArn || arn == l.Certificates[0]
+		})
+		l.Certificates = append([]string{given.CertificateArn}, extra...)
+	}
+	if len(l.Certificates) == 0 {
+		return api.Errorf("CertificateNotFound", "A certificate must be specified for HTTPS listeners")
+	}
+	if in.SslPolicy != "" || l.SecurityPolicy == "" {
+		l.SecurityPolicy = in.SslPolicy
+	}
+	if l.SecurityPolicy == "" {
+		l.SecurityPolicy = defaultSecurityPolicy
+	}
+	return nil
 }

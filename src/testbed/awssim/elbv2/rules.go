@@ -125,9 +125,14 @@ func viewRule(w *store.World, r store.ListenerRule) ruleView {
 // checkRule validates the conditions and the priority of a rule.
 func checkRule(c *api.Call, r store.ListenerRule) error {
 	for _, condition := range r.Conditions {
-		ok := condition.Field == "host-header" && condition.HostHeaderConfig != nil ||
-			condition.Field == "path-pattern" && condition.PathPatternConfig != nil
-		if !ok {
+		simulated := map[string]bool{
+			"host-header":         condition.HostHeaderConfig != nil,
+			"http-header":         condition.HttpHeaderConfig != nil,
+			"http-request-method": condition.HttpRequestMethodConfig != nil,
+			"path-pattern":        condition.PathPatternConfig != nil,
+			"query-string":        condition.QueryStringConfig != nil,
+		}
+		if !simulated[condition.Field] {
 			return api.Errorf("ValidationError", "Conditions on '%s' are not simulated in this form", condition.Field)
 		}
 	}
@@ -267,8 +272,7 @@ func describeRules(c *api.Call, in describeRulesInput) (*rulesOutput, error) {
 	return out, err
 }
 
-// forwardRules are the rules of a listener for the data path, the default one last. Of several target groups the first
-// one with a weight gets all requests.
+// forwardRules are the rules of a listener for the data path, the default one last.
 func forwardRules(w *store.World, l store.Listener) []forward.Rule {
 	var own []store.ListenerRule
 	for _, r := range w.ListenerRules {
@@ -279,39 +283,65 @@ func forwardRules(w *store.World, l store.Listener) []forward.Rule {
 	slices.SortFunc(own, func(a, b store.ListenerRule) int { return a.Priority - b.Priority })
 	var rules []forward.Rule
 	for _, r := range append(own, store.ListenerRule{Actions: l.Actions}) {
-		rule := forward.Rule{}
-		for _, condition := range r.Conditions {
-			if condition.HostHeaderConfig != nil {
-				rule.Hosts = append(rule.Hosts, condition.HostHeaderConfig.Values)
-			}
-			if condition.PathPatternConfig != nil {
-				rule.Paths = append(rule.Paths, condition.PathPatternConfig.Values)
-			}
-		}
+		rule := forward.Rule{Conditions: forwardConditions(r.Conditions)}
 		for _, a := range r.Actions {
-			if f := a.FixedResponseConfig; f != nil {
-				rule.Status, _ = strconv.Atoi(f.StatusCode)
-				rule.ContentType, rule.Body = f.ContentType, f.MessageBody
-			}
-			if d := a.RedirectConfig; d != nil {
-				rule.Status, _ = strconv.Atoi(strings.TrimPrefix(d.StatusCode, "HTTP_"))
-				// What is left out stays as it is (RedirectActionConfig in the API's reference).
-				rule.Location = &forward.Location{
-					Protocol: cmp.Or(d.Protocol, "#{protocol}"), Host: cmp.Or(d.Host, "#{host}"),
-					Port: cmp.Or(d.Port, "#{port}"), Path: cmp.Or(d.Path, "/#{path}"),
-					Query: cmp.Or(d.Query, "#{query}"),
-				}
-			}
-			rule.Group = a.TargetGroupArn
-			if a.ForwardConfig != nil {
-				for _, g := range a.ForwardConfig.TargetGroups {
-					if rule.Group == "" && (g.Weight == nil || *g.Weight > 0) {
-						rule.Group = g.TargetGroupArn
-					}
-				}
-			}
+			setAction(&rule, a)
 		}
 		rules = append(rules, rule)
 	}
 	return rules
+}
+
+func forwardConditions(conditions []store.Condition) forward.Conditions {
+	var all forward.Conditions
+	for _, condition := range conditions {
+		if c := condition.HostHeaderConfig; c != nil {
+			all.Hosts = append(all.Hosts, c.Values)
+		}
+		if c := condition.PathPatternConfig; c != nil {
+			all.Paths = append(all.Paths, c.Values)
+		}
+		if c := condition.HttpRequestMethodConfig; c != nil {
+			all.Methods = append(all.Methods, c.Values)
+		}
+		if c := condition.HttpHeaderConfig; c != nil {
+			all.Headers = append(all.Headers, forward.Header{Name: c.HttpHeaderName, Values: c.Values})
+		}
+		if c := condition.QueryStringConfig; c != nil {
+			var alternatives []forward.Parameter
+			for _, v := range c.Values {
+				alternatives = append(alternatives, forward.Parameter{Key: v.Key, Value: v.Value})
+			}
+			all.Queries = append(all.Queries, alternatives)
+		}
+	}
+	return all
+}
+
+func setAction(rule *forward.Rule, a store.Action) {
+	if f := a.FixedResponseConfig; f != nil {
+		rule.Status, _ = strconv.Atoi(f.StatusCode)
+		rule.ContentType, rule.Body = f.ContentType, f.MessageBody
+	}
+	if d := a.RedirectConfig; d != nil {
+		rule.Status, _ = strconv.Atoi(strings.TrimPrefix(d.StatusCode, "HTTP_"))
+		// What is left out stays as it is (RedirectActionConfig in the API's reference).
+		rule.Location = &forward.Location{
+			Protocol: cmp.Or(d.Protocol, "#{protocol}"), Host: cmp.Or(d.Host, "#{host}"),
+			Port: cmp.Or(d.Port, "#{port}"), Path: cmp.Or(d.Path, "/#{path}"),
+			Query: cmp.Or(d.Query, "#{query}"),
+		}
+	}
+	if a.ForwardConfig == nil && a.TargetGroupArn != "" {
+		rule.Groups = []forward.Weighted{{Group: a.TargetGroupArn, Weight: 1}}
+	}
+	if a.ForwardConfig != nil {
+		for _, g := range a.ForwardConfig.TargetGroups {
+			weight := 1
+			if g.Weight != nil {
+				weight = *g.Weight
+			}
+			rule.Groups = append(rule.Groups, forward.Weighted{Group: g.TargetGroupArn, Weight: weight})
+		}
+	}
 }

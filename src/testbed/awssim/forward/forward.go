@@ -21,60 +21,6 @@ import (
 	"time"
 )
 
-// Config is the desired state of an engine.
-type Config struct {
-	Balancers []Balancer
-	Groups    []Group
-}
-
-// Balancer listens on each of its addresses.
-type Balancer struct {
-	ID        string
-	Addresses []netip.Addr
-	Listeners []Listener
-}
-
-// Listener forwards connections on a port to a group.
-type Listener struct {
-	Port  int
-	Group string // Group.ID
-	// TargetPort is the port on every target; 0 means each target's own.
-	TargetPort int
-	// Rules make it a listener for HTTP; the last one matches every request.
-	Rules []Rule
-	// Certificates make it one for HTTPS. The first one is for names that no other covers.
-	Certificates []Certificate
-}
-
-// Certificate is a chain of certificates and the private key, in PEM.
-type Certificate struct{ Chain, Key string }
-
-// Group is a set of targets with one health check.
-type Group struct {
-	ID      string
-	Check   Check
-	Targets []Target
-}
-
-// Target is a destination.
-type Target struct {
-	ID      string // unique in its group
-	Address netip.Addr
-	Port    int // 0 in groups whose listeners and check name the port
-}
-
-// Check configures the probes of targets.
-type Check struct {
-	Protocol  string // TCP or HTTP
-	Port      int    // 0: the target's own
-	Path      string // HTTP only
-	Codes     string // HTTP codes that count as healthy: "200", "200-399", "200,204"
-	Interval  time.Duration
-	Timeout   time.Duration
-	Healthy   int // successes in a row until a target is healthy
-	Unhealthy int // failures in a row until it is unhealthy again
-}
-
 // Plumbing adds the addresses of load balancers to the machine.
 type Plumbing interface {
 	Add(netip.Addr) error
@@ -170,7 +116,11 @@ func (e *Engine) applyListeners(balancers []Balancer) (errs []error) {
 					r.certificates = append(r.certificates, pair)
 				}
 				for _, rule := range l.Rules {
-					r.rules = append(r.rules, ruleRoute{rule, e.groups[rule.Group]})
+					groups := map[string]*group{}
+					for _, g := range rule.Groups {
+						groups[g.Group] = e.groups[g.Group]
+					}
+					r.rules = append(r.rules, ruleRoute{rule, groups})
 				}
 				routes[key] = r
 			}
@@ -244,12 +194,20 @@ type route struct {
 	certificates []tls.Certificate
 }
 
+type ruleRoute struct {
+	Rule
+
+	groups map[string]*group
+}
+
 type listener struct {
 	socket net.Listener
 	http   *http.Server // nil if it forwards connections
 	tls    bool
 	log    *slog.Logger
 	route  atomic.Pointer[route]
+	// requests counts those of HTTP.
+	requests atomic.Uint64
 
 	mu     sync.Mutex
 	open   map[net.Conn]bool
@@ -277,6 +235,17 @@ func listen(address netip.AddrPort, r route, log *slog.Logger) (*listener, error
 	}
 	go l.serve()
 	return l, nil
+}
+
+// certificate chooses the first certificate that covers the name that a client asks for, or the default one.
+func (l *listener) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	certificates := l.route.Load().certificates
+	for i := range certificates {
+		if certificates[i].Leaf.VerifyHostname(hello.ServerName) == nil {
+			return &certificates[i], nil
+		}
+	}
+	return &certificates[0], nil
 }
 
 // speaks reports whether a listener has the protocol of a route, which can change.

@@ -2,8 +2,8 @@ package forward
 
 import (
 	"cmp"
-	"crypto/tls"
 	"errors"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -14,39 +14,53 @@ import (
 	"strings"
 )
 
-// Rule says what a listener for HTTP does with a request.
-type Rule struct {
-	// Hosts and Paths are conditions, each a list of alternatives with the wildcards * and ?.
-	Hosts, Paths [][]string
-	Group        string // Group.ID; empty: the response below
-	Status       int
-	ContentType  string
-	Body         string
-	Location     *Location // of a redirect
-}
-
-// Location is where a redirect leads to; #{protocol}, #{host}, #{port}, #{path} and #{query} stand for the request's.
-type Location struct{ Protocol, Host, Port, Path, Query string }
-
-type ruleRoute struct {
-	Rule
-
-	group *group
-}
-
-func (r Rule) matches(host, path string) bool {
-	matches := func(conditions [][]string, value string) bool {
-		return !slices.ContainsFunc(conditions, func(alternatives []string) bool {
-			return !slices.ContainsFunc(alternatives, func(pattern string) bool { return like(pattern, value) })
-		})
+func (c Conditions) match(r *http.Request) bool {
+	one := func(patterns []string, value string) bool {
+		return slices.ContainsFunc(patterns, func(pattern string) bool { return like(pattern, value) })
 	}
-	lower := func(conditions [][]string) (all [][]string) {
-		for _, c := range conditions {
-			all = append(all, strings.Split(strings.ToLower(strings.Join(c, "\n")), "\n"))
+	fold := func(patterns []string, value string) bool {
+		return one(strings.Split(strings.ToLower(strings.Join(patterns, "\n")), "\n"), strings.ToLower(value))
+	}
+	for _, patterns := range c.Hosts {
+		if !fold(patterns, hostOf(r)) {
+			return false
 		}
-		return all
 	}
-	return matches(lower(r.Hosts), strings.ToLower(host)) && matches(r.Paths, path)
+	for _, patterns := range c.Paths {
+		if !one(patterns, r.URL.Path) {
+			return false
+		}
+	}
+	for _, methods := range c.Methods {
+		if !slices.Contains(methods, r.Method) {
+			return false
+		}
+	}
+	for _, header := range c.Headers {
+		if !slices.ContainsFunc(r.Header.Values(header.Name), func(v string) bool { return fold(header.Values, v) }) {
+			return false
+		}
+	}
+	query := r.URL.Query()
+	for _, parameters := range c.Queries {
+		if !slices.ContainsFunc(parameters, func(p Parameter) bool { return p.in(query) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// in reports whether a query has the parameter. Its key and value are case-insensitive.
+func (p Parameter) in(query url.Values) bool {
+	for key, values := range query {
+		for _, value := range values {
+			if (p.Key == "" || like(strings.ToLower(p.Key), strings.ToLower(key))) &&
+				like(strings.ToLower(p.Value), strings.ToLower(value)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // like compares with a pattern in which * stands for any text and ? for one character.
@@ -55,27 +69,30 @@ func like(pattern, value string) bool {
 	return regexp.MustCompile("(?s)^" + expression + "$").MatchString(value)
 }
 
+func hostOf(r *http.Request) string {
+	if name, _, err := net.SplitHostPort(r.Host); err == nil {
+		return name
+	}
+	return r.Host
+}
+
 // ServeHTTP does with a request what the first matching rule says, as an application load balancer does: 503 without a
 // healthy target, 502 if the target does not answer.
 func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	host := r.Host
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
 	rules := l.route.Load().rules
-	i := slices.IndexFunc(rules, func(rule ruleRoute) bool { return rule.matches(host, r.URL.Path) })
+	i := slices.IndexFunc(rules, func(rule ruleRoute) bool { return rule.match(r) })
 	if i < 0 {
 		http.Error(w, "no rule matches", http.StatusInternalServerError)
 		return
 	}
 	rule := rules[i]
-	if rule.Group == "" {
-		rule.respond(w, r, host)
+	if len(rule.Groups) == 0 {
+		rule.respond(w, r)
 		return
 	}
 	var targets []Target
-	if rule.group != nil {
-		targets = rule.group.candidates()
+	if g := rule.groups[choose(rule.Groups, l.requests.Add(1))]; g != nil {
+		targets = g.candidates()
 	}
 	if len(targets) == 0 {
 		http.Error(w, "503 Service Temporarily Unavailable", http.StatusServiceUnavailable)
@@ -99,22 +116,29 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	proxy.ServeHTTP(w, r)
 }
 
-// certificate chooses the first certificate that covers the name that a client asks for, or the default one.
-func (l *listener) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	certificates := l.route.Load().certificates
-	for i := range certificates {
-		if certificates[i].Leaf.VerifyHostname(hello.ServerName) == nil {
-			return &certificates[i], nil
-		}
+// choose returns the group for the nth request, none if all weights are 0. The fractional parts of multiples of the
+// golden ratio spread evenly, so that parts are as asked after few requests.
+func choose(groups []Weighted, n uint64) string {
+	total := 0
+	for _, g := range groups {
+		total += g.Weight
 	}
-	return &certificates[0], nil
+	_, fraction := math.Modf(float64(n) * math.Phi)
+	at := int(fraction * float64(total))
+	for _, g := range groups {
+		if at < g.Weight {
+			return g.Group
+		}
+		at -= g.Weight
+	}
+	return ""
 }
 
 // respond sends the response of a rule that forwards to no target.
-func (r Rule) respond(w http.ResponseWriter, request *http.Request, host string) {
+func (r Rule) respond(w http.ResponseWriter, request *http.Request) {
 	if r.Location != nil {
 		fill := strings.NewReplacer(
-			"#{protocol}", schemeOf(request), "#{host}", host, "#{port}", portOf(request),
+			"#{protocol}", schemeOf(request), "#{host}", hostOf(request), "#{port}", portOf(request),
 			"#{path}", strings.TrimPrefix(request.URL.Path, "/"), "#{query}", request.URL.RawQuery,
 		).Replace
 		to := url.URL{

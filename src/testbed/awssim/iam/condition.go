@@ -1,6 +1,7 @@
 package iam
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 )
@@ -107,4 +108,34 @@ func (op operator) one(want []string, value string) bool {
 		}
 	}
 	return op.negated
+}
+
+// Conditions maps operator (StringEquals) to condition key (aws:ResourceTag/team) to accepted values.
+type Conditions map[string]map[string]Strings
+
+// Strings is a list that documents can write as a single string (or, in conditions, as a bool).
+type Strings []string
+
+// UnmarshalJSON accepts "x", true and ["x", "y"].
+func (s *Strings) UnmarshalJSON(data []byte) error {
+	var one any
+	if err := json.Unmarshal(data, &one); err != nil {
+		return err
+	}
+	list, ok := one.([]any)
+	if !ok {
+		list = []any{one}
+	}
+	*s = make(Strings, 0, len(list))
+	for _, v := range list {
+		switch v := v.(type) {
+		case string:
+			*s = append(*s, v)
+		case bool, float64:
+			*s = append(*s, fmt.Sprint(v))
+		default:
+			return fmt.Errorf("%v: must be a string or a list of strings", v)
+		}
+	}
+	return nil
 }

@@ -32,36 +32,6 @@ type Statement struct {
 	Condition   Conditions `json:"Condition,omitempty"`
 }
 
-// Conditions maps operator (StringEquals) to condition key (aws:ResourceTag/team) to accepted values.
-type Conditions map[string]map[string]Strings
-
-// Strings is a list that documents can write as a single string (or, in conditions, as a bool).
-type Strings []string
-
-// UnmarshalJSON accepts "x", true and ["x", "y"].
-func (s *Strings) UnmarshalJSON(data []byte) error {
-	var one any
-	if err := json.Unmarshal(data, &one); err != nil {
-		return err
-	}
-	list, ok := one.([]any)
-	if !ok {
-		list = []any{one}
-	}
-	*s = make(Strings, 0, len(list))
-	for _, v := range list {
-		switch v := v.(type) {
-		case string:
-			*s = append(*s, v)
-		case bool, float64:
-			*s = append(*s, fmt.Sprint(v))
-		default:
-			return fmt.Errorf("%v: must be a string or a list of strings", v)
-		}
-	}
-	return nil
-}
-
 // UnmarshalJSON accepts one statement or a list, and refuses unknown elements.
 func (s *Statements) UnmarshalJSON(data []byte) error {
 	if trimmed := bytes.TrimSpace(data); len(trimmed) > 0 && trimmed[0] != '[' {
@@ -149,41 +119,4 @@ func (s Statement) matches(r Request) bool {
 	resource := len(s.Resource) > 0 && matchAny(s.Resource, r.Resource, false) ||
 		len(s.NotResource) > 0 && !matchAny(s.NotResource, r.Resource, false)
 	return action && resource && s.Condition.hold(r.Context)
-}
-
-// matchAny matches wildcards; actions are case-insensitive, ARNs are not. A request for "*" matches only a pattern that
-// matches everything.
-func matchAny(patterns []string, value string, fold bool) bool {
-	for _, pattern := range patterns {
-		v := value
-		if fold {
-			pattern, v = strings.ToLower(pattern), strings.ToLower(value)
-		}
-		if Match(pattern, v) {
-			return true
-		}
-	}
-	return false
-}
-
-// Match matches s against a pattern in which * stands for any characters and ? for one, as in AWS's policies and
-// filters.
-func Match(pattern, s string) bool {
-	p, i, star, mark := 0, 0, -1, 0
-	for i < len(s) {
-		switch {
-		case p < len(pattern) && pattern[p] == '*':
-			star, mark = p, i
-			p++
-		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == s[i]):
-			p++
-			i++
-		case star >= 0:
-			mark++
-			p, i = star+1, mark
-		default:
-			return false
-		}
-	}
-	return strings.Trim(pattern[p:], "*") == ""
 }

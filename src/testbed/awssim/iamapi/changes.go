@@ -39,22 +39,6 @@ func listing[Out any](fn func(*api.Call, *store.Role) (Out, error)) api.Operatio
 	}}
 }
 
-// role finds a role and checks the permission.
-func role(c *api.Call, name string) (*store.Role, error) {
-	role := store.Find(c.Roles, name)
-	arn := c.ARN("iam", "", "role/"+name)
-	if role != nil {
-		arn = c.RoleARN(*role)
-	}
-	if err := c.Allow(api.Target{ARN: arn}); err != nil {
-		return nil, err
-	}
-	if role == nil {
-		return nil, api.Errorf("NoSuchEntity", "The role with name %s cannot be found.", name)
-	}
-	return role, nil
-}
-
 // parsePolicy reads a document of a request.
 func parsePolicy(document string) (iam.Policy, error) {
 	var p iam.Policy

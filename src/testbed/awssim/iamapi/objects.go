@@ -12,15 +12,6 @@ import (
 	"kubernetes-release/testbed/awssim/wire"
 )
 
-// Policies are all policies of the key's user.
-func Policies(k store.StaticKey) []iam.Policy {
-	policies := slices.Clone(k.Policies)
-	for _, name := range store.SortedKeys(k.Inline) {
-		policies = append(policies, k.Inline[name])
-	}
-	return policies
-}
-
 func conflict(code, format string, arguments ...any) error {
 	return &wire.Error{Code: code, Message: fmt.Sprintf(format, arguments...), Status: 409}
 }

@@ -4,54 +4,12 @@ package iamapi
 import (
 	"cmp"
 	"net/url"
+	"slices"
 
 	"kubernetes-release/testbed/awssim/api"
 	"kubernetes-release/testbed/awssim/iam"
 	"kubernetes-release/testbed/awssim/store"
-	"kubernetes-release/testbed/awssim/wire"
 )
-
-// Operations is the table of IAM's actions.
-var Operations = map[string]api.Operation{
-	// It changes nothing, but unlike Describe actions it has resource-level permissions, on the role.
-	"SimulatePrincipalPolicy": {Run: func(c *api.Call, form url.Values) (any, error) {
-		var in simulatePrincipalPolicyInput
-		if err := wire.Decode(form, wire.Query, &in); err != nil {
-			return nil, err
-		}
-		return simulatePrincipalPolicy(c, in)
-	}},
-	"AddRoleToInstanceProfile":           api.Changing(addRoleToInstanceProfile),
-	"AttachRolePolicy":                   api.Changing(attachRolePolicy),
-	"CreateInstanceProfile":              api.Changing(createInstanceProfile),
-	"AddClientIDToOpenIDConnectProvider": api.Changing(addClientID),
-	"CreateOpenIDConnectProvider":        api.Changing(createProvider),
-	"DeleteOpenIDConnectProvider":        api.Changing(deleteProvider),
-	"GetOpenIDConnectProvider":           api.Changing(getProvider),
-	"CreatePolicy":                       api.Changing(createPolicy),
-	"CreatePolicyVersion":                api.Changing(createPolicyVersion),
-	"CreateRole":                         api.Changing(createRole),
-	"DeleteInstanceProfile":              api.Changing(deleteInstanceProfile),
-	"DeleteRole":                         api.Changing(deleteRole),
-	"DeleteRolePolicy":                   api.Changing(deleteRolePolicy),
-	"DeleteUserPolicy":                   api.Changing(deleteUserPolicy),
-	"GetInstanceProfile":                 api.Changing(getInstanceProfile),
-	"GetRolePolicy":                      api.Changing(getRolePolicy),
-	"GetUserPolicy":                      api.Changing(getUserPolicy),
-	"ListAttachedRolePolicies":           listing(listAttachedRolePolicies),
-	"ListRolePolicies":                   listing(listRolePolicies),
-	"PutRolePolicy":                      api.Changing(putRolePolicy),
-	"PutUserPolicy":                      api.Changing(putUserPolicy),
-	"RemoveRoleFromInstanceProfile":      api.Changing(removeRoleFromInstanceProfile),
-	"UpdateAssumeRolePolicy":             api.Changing(updateAssumeRolePolicy),
-	"GetRole": {Run: func(c *api.Call, form url.Values) (any, error) {
-		var in struct{ RoleName string }
-		if err := wire.Decode(form, wire.Query, &in); err != nil {
-			return nil, err
-		}
-		return getRole(c, in.RoleName)
-	}},
-}
 
 type getRoleOutput struct{ Role roleDescription }
 
@@ -60,18 +18,10 @@ type roleDescription struct {
 	AssumeRolePolicyDocument    string // URL-encoded
 }
 
-// getRole describes a role. As on AWS, a principal without permission does not learn whether the role exists.
 func getRole(c *api.Call, name string) (*getRoleOutput, error) {
-	role := store.Find(c.Roles, name)
-	arn := c.ARN("iam", "", "role/"+name)
-	if role != nil {
-		arn = c.RoleARN(*role)
-	}
-	if err := c.Allow(api.Target{ARN: arn}); err != nil {
+	role, err := role(c, name)
+	if err != nil {
 		return nil, err
-	}
-	if role == nil {
-		return nil, api.Errorf("NoSuchEntity", "The role with name %s cannot be found.", name)
 	}
 	return describeRole(c, role), nil
 }
@@ -86,6 +36,25 @@ func describeRole(c *api.Call, role *store.Role) *getRoleOutput {
 			url.QueryEscape(trustPolicy(c.World, role)),
 		},
 	}
+}
+
+type listRolesInput struct{ MaxItems int }
+
+type listRolesOutput struct {
+	IsTruncated bool
+	Roles       []roleDescription `xml:"Roles>member"`
+}
+
+// listRoles describes all roles: it has no pages.
+func listRoles(c *api.Call, _ listRolesInput) (*listRolesOutput, error) {
+	if err := c.Allow(api.Target{ARN: "*"}); err != nil {
+		return nil, err
+	}
+	out := &listRolesOutput{}
+	for i := range c.Roles {
+		out.Roles = append(out.Roles, describeRole(c, &c.Roles[i]).Role)
+	}
+	return out, nil
 }
 
 type simulatePrincipalPolicyInput struct {
@@ -167,4 +136,13 @@ func simulatePrincipalPolicy(c *api.Call, in simulatePrincipalPolicyInput) (*sim
 		}
 	}
 	return out, nil
+}
+
+// Policies are all policies of the key's user.
+func Policies(k store.StaticKey) []iam.Policy {
+	policies := slices.Clone(k.Policies)
+	for _, name := range store.SortedKeys(k.Inline) {
+		policies = append(policies, k.Inline[name])
+	}
+	return policies
 }

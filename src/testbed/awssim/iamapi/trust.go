@@ -95,3 +95,19 @@ func setTrust(w *store.World, role *store.Role, document string) error {
 	role.Untrusted, role.Federated = !ec2, federated
 	return nil
 }
+
+// role finds a role and checks the permission. As on AWS, a principal without it does not learn whether there is one.
+func role(c *api.Call, name string) (*store.Role, error) {
+	role := store.Find(c.Roles, name)
+	arn := c.ARN("iam", "", "role/"+name)
+	if role != nil {
+		arn = c.RoleARN(*role)
+	}
+	if err := c.Allow(api.Target{ARN: arn}); err != nil {
+		return nil, err
+	}
+	if role == nil {
+		return nil, api.Errorf("NoSuchEntity", "The role with name %s cannot be found.", name)
+	}
+	return role, nil
+}

@@ -11,16 +11,6 @@ import (
 	"kubernetes-release/testbed/awssim/wire"
 )
 
-// Operations is the table of KMS's actions.
-var Operations = map[string]api.Operation{
-	"CancelKeyDeletion": api.Changing(cancelKeyDeletion),
-	"CreateGrant":       api.Changing(createGrant),
-	"Decrypt":           api.Changing(decrypt),
-	"DescribeKey":       api.Changing(describeKey),
-	"EnableKey":         api.Changing(enableKey),
-	"Encrypt":           api.Changing(encrypt),
-}
-
 // AuthErrors are the responses to failed authentication.
 var AuthErrors = map[error]*wire.Error{
 	api.ErrNoAuthentication: {Code: "MissingAuthenticationTokenException", Message: "Missing Authentication Token"},

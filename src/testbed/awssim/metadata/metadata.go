@@ -3,9 +3,6 @@ package metadata
 
 import (
 	"cmp"
-	"encoding/base64"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -26,19 +23,6 @@ const (
 
 // NormalTTL is the IP TTL of all responses except those to token requests.
 const NormalTTL = 64
-
-// Response is the response to a request.
-type Response struct {
-	Status int
-	Body   string
-	JSON   bool
-	TTL    int
-	Header map[string]string
-}
-
-func metadataError(status int) Response {
-	return Response{Status: status, Body: fmt.Sprintf("%d - %s\n", status, http.StatusText(status))}
-}
 
 // InstanceAt returns the running instance with the address, or nil.
 func InstanceAt(w *store.World, source string) *store.Instance {
@@ -146,18 +130,6 @@ func listDirectory(tree map[string]Response, dir string) string {
 	}
 	slices.Sort(names)
 	return strings.Join(slices.Compact(names), "\n")
-}
-
-func text(value string) Response {
-	return Response{Status: http.StatusOK, Body: value}
-}
-
-func document(v any) Response {
-	data, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		panic(fmt.Sprintf("awssim: metadata document: %v", err))
-	}
-	return Response{Status: http.StatusOK, Body: string(data), JSON: true}
 }
 
 // metadataTree is all that an instance can read, by path below the version.
@@ -295,13 +267,4 @@ func addIAM(w *store.World, tree map[string]Response, i *store.Instance, now tim
 		"SecretAccessKey": c.SecretAccessKey,
 		"Token":           c.SessionToken,
 	})
-}
-
-// userData is decoded from the base64 of RunInstances.
-func userData(encoded string) Response {
-	data, err := base64.StdEncoding.DecodeString(encoded)
-	if err != nil {
-		data = []byte(encoded)
-	}
-	return Response{Status: http.StatusOK, Body: string(data)}
 }

@@ -70,12 +70,32 @@ type RedirectConfig struct {
 	StatusCode                        string
 }
 
-// Condition is a condition of a rule. Others than of host and path are not simulated.
+// Condition is a condition of a rule. Those on addresses, and regular expressions, are not simulated.
 type Condition struct {
-	Field             string
-	Values            []string `json:",omitempty" xml:"Values>member"`
-	HostHeaderConfig  *Values  `json:",omitempty"`
-	PathPatternConfig *Values  `json:",omitempty"`
+	Field                   string
+	Values                  []string      `json:",omitempty" xml:"Values>member"`
+	HostHeaderConfig        *Values       `json:",omitempty"`
+	HttpHeaderConfig        *HeaderValues `json:",omitempty"`
+	HttpRequestMethodConfig *Values       `json:",omitempty"`
+	PathPatternConfig       *Values       `json:",omitempty"`
+	QueryStringConfig       *QueryValues  `json:",omitempty"`
+}
+
+// HeaderValues are the patterns of which the values of a header match one.
+type HeaderValues struct {
+	HttpHeaderName string
+	Values         []string `xml:"Values>member"`
+}
+
+// QueryValues are the parameters of which the query of a request has one.
+type QueryValues struct {
+	Values []QueryParameter `xml:"Values>member"`
+}
+
+// QueryParameter is the pattern of a parameter of a query; without a key, any parameter can have the value.
+type QueryParameter struct {
+	Key   string `json:",omitempty" xml:",omitempty"`
+	Value string
 }
 
 // Values are patterns with the wildcards * and ?.

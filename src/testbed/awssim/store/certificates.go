@@ -10,16 +10,3 @@ type Certificate struct {
 }
 
 func (c Certificate) key() string { return c.ARN }
-
-// CertificateUsers are the ARNs of the load balancers with a listener that serves a certificate.
-func (w *World) CertificateUsers(arn string) []string {
-	var users []string
-	for _, l := range w.Listeners {
-		for _, used := range l.Certificates {
-			if used == arn {
-				users = append(users, l.LoadBalancer)
-			}
-		}
-	}
-	return users
-}

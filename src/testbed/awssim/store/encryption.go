@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"slices"
-	"strings"
 )
 
 // Encryption are the account's settings of EBS in the region.
@@ -60,25 +59,4 @@ func (k KMSKey) Usage() string {
 		return "ENCRYPT_DECRYPT"
 	}
 	return "SIGN_VERIFY"
-}
-
-// AWSKey is the key that AWS manages for EBS, which everyone in the account may use.
-const AWSKey = "alias/aws/ebs"
-
-// AWSKeyARN is the ARN of the key that AWS manages for EBS.
-func (w *World) AWSKeyARN() string { return w.ARN("kms", w.Region, AWSKey) }
-
-// DefaultKey is the ARN of the key for volumes that name none.
-func (w *World) DefaultKey() string { return cmp.Or(w.Encryption.DefaultKey, w.AWSKeyARN()) }
-
-// FindKey finds a key by its ARN, id or alias.
-func (w *World) FindKey(name string) *KMSKey {
-	for i := range w.KMSKeys {
-		k := &w.KMSKeys[i]
-		if name == k.ARN || strings.HasSuffix(k.ARN, ":key/"+name) ||
-			k.Alias != "" && (name == k.Alias || strings.HasSuffix(name, ":"+k.Alias)) {
-			return k
-		}
-	}
-	return nil
 }

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"strings"
-
 	"kubernetes-release/testbed/awssim/iam"
 )
 
@@ -13,11 +11,6 @@ type OIDCProvider struct {
 }
 
 func (p OIDCProvider) key() string { return p.URL }
-
-// ProviderARN is the ARN of the provider of an issuer.
-func (w *World) ProviderARN(issuer string) string {
-	return w.ARN("iam", "", "oidc-provider/"+strings.TrimPrefix(issuer, "https://"))
-}
 
 // FederatedTrust is a statement of a role's trust policy for the tokens of OpenID Connect providers.
 type FederatedTrust struct {

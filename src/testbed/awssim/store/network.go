@@ -67,11 +67,6 @@ func (w *World) admitsAll(i *Instance, network netip.Prefix) bool {
 
 // Code that both load balancing APIs share.
 
-// Pair is a tag in the form of Elastic Load Balancing.
-type Pair struct {
-	Key, Value string
-}
-
 // HasInternetGateway reads the subnet's own route table, or else the main one of its VPC.
 func (w *World) HasInternetGateway(s *Subnet) bool {
 	t := w.tableOf(s)

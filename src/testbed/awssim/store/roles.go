@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"strings"
 
 	"kubernetes-release/testbed/awssim/iam"
 )
@@ -23,4 +24,9 @@ func (w *World) PoliciesOf(role *Role) []iam.Policy {
 		}
 	}
 	return policies
+}
+
+// ProviderARN is the ARN of the provider of an issuer.
+func (w *World) ProviderARN(issuer string) string {
+	return w.ARN("iam", "", "oidc-provider/"+strings.TrimPrefix(issuer, "https://"))
 }

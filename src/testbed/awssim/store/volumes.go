@@ -1,9 +1,7 @@
 package store
 
 import (
-	"cmp"
 	"net/netip"
-	"slices"
 	"time"
 )
 
@@ -38,6 +36,30 @@ type Disks interface {
 	// count.
 	Mounts() (map[string][]netip.Addr, error)
 }
+
+// NoDisks are volumes that exist only in the APIs.
+type NoDisks struct{}
+
+// Create implements Disks.
+func (NoDisks) Create(string, int64, string) error { return nil }
+
+// Resize implements Disks.
+func (NoDisks) Resize(string, int64) error { return nil }
+
+// Snapshot implements Disks.
+func (NoDisks) Snapshot(string, string) error { return nil }
+
+// Remove implements Disks.
+func (NoDisks) Remove(string) error { return nil }
+
+// Attach implements Disks.
+func (NoDisks) Attach(string, netip.Addr) error { return nil }
+
+// Detach implements Disks.
+func (NoDisks) Detach(string, netip.Addr, bool) (bool, error) { return true, nil }
+
+// Mounts implements Disks.
+func (NoDisks) Mounts() (map[string][]netip.Addr, error) { return nil, nil }
 
 // VolumeState is the state of a volume, as EC2 names it.
 type VolumeState string
@@ -141,77 +163,6 @@ func (v Volume) key() string { return v.ID }
 
 func (s Snapshot) key() string { return s.ID }
 
-// VolumeDelays are how long volumes stay in their passing states. EC2 is rarely faster than a second and can take
-// minutes.
-type VolumeDelays struct {
-	Create   Duration `json:"create,omitzero"`   // default 500ms
-	Attach   Duration `json:"attach,omitzero"`   // default 1s
-	Detach   Duration `json:"detach,omitzero"`   // default 1s; longer while the instance uses the device
-	Delete   Duration `json:"delete,omitzero"`   // default 500ms
-	Modify   Duration `json:"modify,omitzero"`   // default 1s
-	Optimize Duration `json:"optimize,omitzero"` // default 2s
-	Snapshot Duration `json:"snapshot,omitzero"` // default 1s
-	// Modifications and Snapshots are the minimum times between two calls for the same volume: default 6h and 15s.
-	Modifications Duration `json:"modifications,omitzero"`
-	Snapshots     Duration `json:"snapshots,omitzero"`
-}
-
-// volumeDelay is a delay with its default.
-type volumeDelay struct {
-	name  string
-	field *Duration
-	value time.Duration
-}
-
-func (d *VolumeDelays) list() []volumeDelay {
-	return []volumeDelay{
-		{
-			"create",
-			&d.Create,
-			500 * time.Millisecond,
-		},
-		{"attach", &d.Attach, time.Second},
-		{"detach", &d.Detach, time.Second},
-		{
-			"delete",
-			&d.Delete,
-			500 * time.Millisecond,
-		},
-		{"modify", &d.Modify, time.Second},
-		{"optimize", &d.Optimize, 2 * time.Second},
-		{
-			"snapshot",
-			&d.Snapshot,
-			time.Second,
-		},
-		{"modifications", &d.Modifications, 6 * time.Hour},
-		{"snapshots", &d.Snapshots, 15 * time.Second},
-	}
-}
-
-func (d *VolumeDelays) setDefaults() {
-	for _, delay := range d.list() {
-		*delay.field = cmp.Or(*delay.field, Duration(delay.value))
-	}
-}
-
-// validateVolumes checks what a world file or the admin API can get wrong.
-func (w *World) validateVolumes(v *validation) {
-	for _, delay := range w.Settings.Volumes.list() {
-		v.check(
-			*delay.field > 0, "settings: volumes: %s %v; must be positive, since EC2 always takes some time",
-			delay.name, time.Duration(*delay.field),
-		)
-	}
-	for _, volume := range w.Volumes {
-		v.id("volumes", volume.ID, "vol-")
-		v.check(volume.Size > 0, "volumes: %s: size %d; must be at least 1 GiB", volume.ID, volume.Size)
-	}
-	for _, s := range w.Snapshots {
-		v.id("snapshots", s.ID, "snap-")
-	}
-}
-
 // Gib is a GiB in bytes.
 const Gib = 1 << 30
 
@@ -234,31 +185,4 @@ type Overlap struct {
 	// Users are the ids of instances, or the address of a machine that is no instance any more. Each set is recorded
 	// once.
 	Users []string `json:"users"`
-}
-
-// Users returns the machines that a volume is attached to and those that have it mounted, sorted. A mount belongs to
-// the attached instance with the machine's address, which can be terminated, before it belongs to another one.
-func (w *World) Users(v *Volume, mounts []netip.Addr) []string {
-	var attached []*Instance
-	var users []string
-	for _, a := range v.Attachments {
-		users = append(users, a.Instance)
-		if i := Find(w.Instances, a.Instance); i != nil {
-			attached = append(attached, i)
-		}
-	}
-	for i := range w.Instances {
-		if w.Instances[i].State != Terminated {
-			attached = append(attached, &w.Instances[i])
-		}
-	}
-	for _, address := range mounts {
-		user := address.String()
-		if i := slices.IndexFunc(attached, func(i *Instance) bool { return i.Address == address }); i >= 0 {
-			user = attached[i].ID
-		}
-		users = append(users, user)
-	}
-	slices.Sort(users)
-	return slices.Compact(users)
 }

@@ -6,14 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
-	"kubernetes-release/internal/duration"
 	"kubernetes-release/testbed/awssim/iam"
 )
 
@@ -69,44 +64,6 @@ type World struct {
 	Serial int `json:"serial,omitempty"`
 }
 
-// Settings are settings of the simulation, not of AWS.
-type Settings struct {
-	// CredentialLifetime is how long role credentials are valid; metadata returns new ones after
-	// half of it. Defaults to 6h, as on AWS.
-	CredentialLifetime Duration `json:"credential_lifetime,omitzero"`
-	// HealthCheckInterval, if set, replaces the interval of every load balancer's health checks, so that tests do not
-	// wait 30 s for a target. Describe actions still return the configured interval.
-	HealthCheckInterval Duration `json:"health_check_interval,omitzero"`
-	// Throttle lists throttling rules; the first rule whose pattern matches an action applies. If it is empty, nothing
-	// is throttled.
-	Throttle []ThrottleRule `json:"throttle,omitempty"`
-	// Latency delays actions; the first rule whose pattern matches an action applies.
-	Latency []LatencyRule `json:"latency,omitempty"`
-	// NoServiceLinkedRole is true in an account that has never had a load balancer: whoever creates the first one must
-	// be allowed to create the role of the load balancer service.
-	NoServiceLinkedRole bool `json:"no_service_linked_role,omitempty"`
-	// Volumes are the delays of EBS.
-	Volumes VolumeDelays `json:"volumes,omitzero"`
-	// ClockOffset is added to the machine's clock for all times that the simulator returns or checks.
-	ClockOffset Duration `json:"clock_offset,omitzero"`
-}
-
-// ThrottleRule gives each matching action its own token bucket.
-type ThrottleRule struct {
-	Action string  `json:"action"` // pattern such as ec2:Describe*
-	Burst  float64 `json:"burst"`  // capacity of the bucket, in calls
-	Rate   float64 `json:"rate"`   // refill, in calls per second
-}
-
-// LatencyRule delays each matching action.
-type LatencyRule struct {
-	Action string   `json:"action"`
-	Delay  Duration `json:"delay"`
-}
-
-// Duration is written as 90s or 6h in YAML and JSON.
-type Duration = duration.Duration
-
 // StaticKey is a long-lived access key.
 type StaticKey struct {
 	AccessKeyID     string       `json:"access_key_id"`
@@ -116,9 +73,6 @@ type StaticKey struct {
 	// Inline are the policies of the user that the API can change, by name.
 	Inline map[string]iam.Policy `json:"inline,omitempty"`
 }
-
-// Tags are a resource's tags.
-type Tags map[string]string
 
 // VPC is a virtual network.
 type VPC struct {
@@ -336,29 +290,6 @@ type MetadataOptions struct {
 // TerminatedFor is how long EC2 describes a terminated instance.
 const TerminatedFor = time.Hour
 
-// LoadWorld reads a world file. Unknown keys are errors.
-func LoadWorld(path string) (*World, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read world: %w", err)
-	}
-	w, err := ParseWorld(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return w, nil
-}
-
-// ParseWorld reads a world from YAML or JSON, sets defaults and validates it.
-func ParseWorld(data []byte) (*World, error) {
-	w := &World{}
-	if err := yaml.UnmarshalStrict(data, w); err != nil {
-		return nil, err
-	}
-	w.SetDefaults()
-	return w, w.Validate()
-}
-
 // SetDefaults completes what is left out.
 func (w *World) SetDefaults() {
 	if w.Partition == "" {
@@ -395,148 +326,6 @@ func (i *Instance) SetDefaults() {
 	if i.LaunchTime.IsZero() {
 		i.LaunchTime = time.Now().UTC().Truncate(time.Second)
 	}
-}
-
-// Validate reports all references to resources that do not exist and all values that AWS would refuse.
-func (w *World) Validate() error {
-	v := validation{}
-	v.check(w.Region != "", "region: empty; must be a region such as us-east-1")
-	v.check(
-		len(w.Account) == 12 && strings.Trim(w.Account, "0123456789") == "", "account: %q; must be twelve digits",
-		w.Account,
-	)
-	for _, vpc := range w.VPCs {
-		v.id("vpcs", vpc.ID, "vpc-")
-		v.check(vpc.CIDR.IsValid(), "vpcs: %s: cidr is missing", vpc.ID)
-	}
-	for _, s := range w.Subnets {
-		v.id("subnets", s.ID, "subnet-")
-		vpc := Find(w.VPCs, s.VPC)
-		v.check(vpc != nil, "subnets: %s: vpc %q does not exist", s.ID, s.VPC)
-		v.check(
-			vpc == nil || s.CIDR.IsValid() && vpc.CIDR.Contains(s.CIDR.Addr()),
-			"subnets: %s: cidr %s is not inside its VPC", s.ID, s.CIDR,
-		)
-		v.check(
-			strings.HasPrefix(s.AvailabilityZone, w.Region) && s.AvailabilityZone != w.Region,
-			"subnets: %s: availability_zone %q; must be %s followed by a letter", s.ID, s.AvailabilityZone, w.Region,
-		)
-	}
-	for _, t := range w.RouteTables {
-		v.id("route_tables", t.ID, "rtb-")
-		v.check(Find(w.VPCs, t.VPC) != nil, "route_tables: %s: vpc %q does not exist", t.ID, t.VPC)
-		for _, s := range t.Subnets {
-			v.check(Find(w.Subnets, s) != nil, "route_tables: %s: subnet %q does not exist", t.ID, s)
-		}
-	}
-	for _, a := range w.NetworkACLs {
-		v.id("network_acls", a.ID, "acl-")
-		v.check(Find(w.VPCs, a.VPC) != nil, "network_acls: %s: vpc %q does not exist", a.ID, a.VPC)
-		for _, s := range a.Subnets {
-			v.check(Find(w.Subnets, s) != nil, "network_acls: %s: subnet %q does not exist", a.ID, s)
-		}
-	}
-	for _, g := range w.SecurityGroups {
-		v.id("security_groups", g.ID, "sg-")
-		v.check(Find(w.VPCs, g.VPC) != nil, "security_groups: %s: vpc %q does not exist", g.ID, g.VPC)
-	}
-	for _, r := range w.Roles {
-		v.check(
-			r.Path == "" || strings.HasPrefix(r.Path, "/") && strings.HasSuffix(r.Path, "/"),
-			"roles: %s: path %q; must begin and end with /", r.Name, r.Path,
-		)
-		for name, p := range r.Policies {
-			err := p.Validate()
-			v.check(err == nil, "roles: %s: policy %s: %v", r.Name, name, err)
-		}
-	}
-	for _, k := range w.StaticKeys {
-		v.check(
-			k.AccessKeyID != "" && k.SecretAccessKey != "" && k.User != "",
-			"static_keys: %s: access_key_id, secret_access_key and user are required", k.AccessKeyID,
-		)
-	}
-	for _, p := range w.InstanceProfiles {
-		v.check(
-			p.Role == "" || Find(w.Roles, p.Role) != nil, "instance_profiles: %s: role %q does not exist", p.Name,
-			p.Role,
-		)
-	}
-	w.validateVolumes(&v)
-	addresses := map[netip.Addr]string{}
-	for _, i := range w.Instances {
-		w.validateInstance(&v, i, addresses)
-	}
-	return v.err()
-}
-
-func (w *World) validateInstance(v *validation, i Instance, addresses map[netip.Addr]string) {
-	v.id("instances", i.ID, "i-")
-	v.check(
-		slices.Contains([]InstanceState{Running, Stopped, Terminated}, i.State),
-		"instances: %s: state %q; must be running, stopped or terminated", i.ID, i.State,
-	)
-	if i.State == Terminated {
-		return // what it refers to may have been deleted
-	}
-	subnet := Find(w.Subnets, i.Subnet)
-	v.check(subnet != nil, "instances: %s: subnet %q does not exist", i.ID, i.Subnet)
-	v.check(
-		subnet == nil || subnet.CIDR.Contains(i.Address), "instances: %s: address %s is not inside its subnet", i.ID,
-		i.Address,
-	)
-	v.check(
-		addresses[i.Address] == "", "instances: %s: address %s already belongs to %s", i.ID, i.Address,
-		addresses[i.Address],
-	)
-	addresses[i.Address] = i.ID
-	for _, g := range i.SecurityGroups {
-		v.check(Find(w.SecurityGroups, g) != nil, "instances: %s: security group %q does not exist", i.ID, g)
-	}
-	v.check(
-		i.InstanceProfile == "" || Find(w.InstanceProfiles, i.InstanceProfile) != nil,
-		"instances: %s: instance profile %q does not exist", i.ID, i.InstanceProfile,
-	)
-	v.check(
-		slices.Contains([]string{"enabled", "disabled"}, i.Metadata.HTTPEndpoint),
-		"instances: %s: metadata.http_endpoint %q; must be enabled or disabled", i.ID, i.Metadata.HTTPEndpoint,
-	)
-	v.check(
-		slices.Contains([]string{"required", "optional"}, i.Metadata.HTTPTokens),
-		"instances: %s: metadata.http_tokens %q; must be required or optional", i.ID, i.Metadata.HTTPTokens,
-	)
-	v.check(
-		1 <= i.Metadata.HopLimit && i.Metadata.HopLimit <= 64,
-		"instances: %s: metadata.http_hop_limit %d; must be 1 to 64", i.ID, i.Metadata.HopLimit,
-	)
-}
-
-// validation collects problems.
-type validation struct {
-	seen     map[string]bool
-	problems []string
-}
-
-func (v *validation) check(ok bool, format string, args ...any) {
-	if !ok {
-		v.problems = append(v.problems, fmt.Sprintf(format, args...))
-	}
-}
-
-func (v *validation) id(list, id, prefix string) {
-	v.check(strings.HasPrefix(id, prefix), "%s: id %q; must start with %s", list, id, prefix)
-	v.check(!v.seen[id], "%s: duplicate id %q", list, id)
-	if v.seen == nil {
-		v.seen = map[string]bool{}
-	}
-	v.seen[id] = true
-}
-
-func (v *validation) err() error {
-	if len(v.problems) == 0 {
-		return nil
-	}
-	return fmt.Errorf("the world is not consistent:\n  %s", strings.Join(v.problems, "\n  "))
 }
 
 // Resource is an element of a World's lists, with an id (or name, or ARN).

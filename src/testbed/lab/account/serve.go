@@ -57,8 +57,10 @@ func (a Account) Serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("starting the simulated cloud: %w", err)
 	}
+	// Both clouds keep their volumes in one store, but a lab's VMs are in one of them only.
 	project, err := openstacksim.New(openstacksim.LabWorld(a.Network.Prefix()), openstacksim.Options{
-		StateFile: a.path(projectFile), Plumbing: plumbing{a.Network}, Settle: time.Second, Log: log,
+		StateFile: a.path(projectFile), Plumbing: plumbing{a.Network}, Disks: volume.Store{StateDir: a.Dir},
+		Settle: time.Second, Log: log,
 	})
 	if err != nil {
 		return errors.Join(fmt.Errorf("starting the simulated OpenStack: %w", err), simulator.Close())
