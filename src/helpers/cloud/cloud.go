@@ -3,6 +3,7 @@
 package cloud
 
 import (
+	"cmp"
 	"context"
 	"io/fs"
 	"log/slog"
@@ -103,11 +104,14 @@ type Request struct {
 	Config preflight.Config
 	// CloudConfig is the content of the file for the cloud controller manager; nil without one.
 	CloudConfig []byte
-	Log         *slog.Logger
+	Log         *slog.Logger // may be nil
 	// Identified, if set, is called as soon as the machine's identity is known, before the checks, which may take
 	// minutes.
 	Identified func(node.Identity) error
 }
+
+// Logger is Log, or discards what it is given.
+func (r Request) Logger() *slog.Logger { return cmp.Or(r.Log, slog.New(slog.DiscardHandler)) }
 
 // Outcome is the result of a run.
 type Outcome struct {

@@ -58,14 +58,19 @@ type Config struct {
 	// PodNetwork has the addresses of pods (10.244.0.0/16), if packets leave machines with them, for one of the two
 	// reasons above.
 	PodNetwork string `json:"pod_network,omitempty"`
-	// Storage: the EBS CSI driver creates and attaches volumes with the role of control machines.
+	// Storage: a CSI driver of the release creates and attaches volumes with the credentials of control machines.
 	Storage bool `json:"storage,omitempty"`
-	// StorageZones are the availability zones that StorageClasses name.
+	// StorageZones are the availability zones that StorageClasses name; on OpenStack those of Cinder.
 	StorageZones []string `json:"storage_zones,omitempty"`
+	// StorageTypes are the volume types of Cinder that StorageClasses name.
+	StorageTypes []string `json:"storage_types,omitempty"`
 	// StorageKeys are the customer managed keys that volumes are encrypted with: ARNs, ids or aliases.
 	StorageKeys []string `json:"storage_keys,omitempty"`
 	// EncryptionKey is the ARN of the key that Secrets in etcd are encrypted with; empty: a key of the deployment.
 	EncryptionKey string `json:"encryption_key,omitempty"`
+	// IssuerFile is the path of the configuration of job pod-roles, which publishes keys with the role of control
+	// machines; empty: the job is not there.
+	IssuerFile string `json:"issuer_file,omitempty"`
 	// LoadBalancerController: the AWS Load Balancer Controller runs on control machines, with their role.
 	LoadBalancerController bool `json:"load_balancer_controller,omitempty"`
 	// NodeKubeconfig is the path of the kubelet's own kubeconfig, with which the machine's Node object can be read once

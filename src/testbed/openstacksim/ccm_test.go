@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,7 +21,6 @@ import (
 	"kubernetes-release/cloud/openstack"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
-	"kubernetes-release/internal/tail"
 	"kubernetes-release/nodelabels"
 	"kubernetes-release/testbed/openstacksim"
 )
@@ -49,7 +47,8 @@ func TestCloudControllerManager(t *testing.T) {
 	listenAt(t, netip.AddrPortFrom(address, nodePort), "pod")
 
 	client := api.Admin()
-	uninitializedNode(t, client, "worker-1a2b3c4d")
+	// Without the provider ID, which a policy takes away.
+	kubetest.CreateUninitializedNode(t, client, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1a2b3c4d"}})
 	config := cloudConfig(t, endpoint)
 	startController(t, program, config, api.Kubeconfig("ccm", "system:masters"))
 	records := filepath.Join(t.TempDir(), "records.json")
@@ -108,29 +107,6 @@ func listenAt(t *testing.T, address netip.AddrPort, text string) {
 	t.Cleanup(func() { server.Close() })
 }
 
-// uninitializedNode creates a Node as a kubelet does, without the provider ID that a policy takes away.
-func uninitializedNode(t *testing.T, client kubernetes.Interface, name string) {
-	t.Helper()
-	node, err := client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: corev1.NodeSpec{
-			Taints: []corev1.Taint{{
-				Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true",
-				Effect: corev1.TaintEffectNoSchedule,
-			}},
-		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	node.Status.Conditions = []corev1.NodeCondition{
-		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()},
-	}
-	if _, err := client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // cloudConfig returns the path of a configuration for the simulator.
 func cloudConfig(t *testing.T, endpoint string) string {
 	t.Helper()
@@ -143,32 +119,13 @@ func cloudConfig(t *testing.T, endpoint string) string {
 
 func startController(t *testing.T, program, config, kubeconfig string) {
 	t.Helper()
-	dir := t.TempDir()
-	log := filepath.Join(dir, "ccm.log")
-	output, err := os.Create(log)
-	if err != nil {
-		t.Fatal(err)
-	}
 	command := exec.Command(
 		program, "--cloud-provider=openstack", "--cloud-config="+config, "--kubeconfig="+kubeconfig,
 		"--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig, "--leader-elect=false",
 		"--cluster-name=prod", "--secure-port=0", "--configure-cloud-routes=false", "--v=2",
 	)
-	command.Env = []string{"HOME=" + dir}
-	command.Stdout, command.Stderr = output, output
-	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = command.Process.Kill()
-		_ = command.Wait()
-		output.Close()
-		if t.Failed() {
-			end, err := tail.File(log, 0, 64<<10, 60)
-			t.Logf("cloud controller's log: %v\n%s", err, end)
-		}
-	})
+	command.Env = []string{"HOME=" + t.TempDir()}
+	kubetest.StartProgram(t, command)
 }
 
 // balancerService creates a Service, reaches its pod by the floating IP, and deletes it.

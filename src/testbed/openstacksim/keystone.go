@@ -163,6 +163,9 @@ func (w *World) catalog(base string) []map[string]any {
 	if !w.WithoutOctavia {
 		add("load-balancer", "octavia", "/load-balancer")
 	}
+	if !w.WithoutCinder {
+		add("volumev3", "cinderv3", "/volume/v3/"+w.Project.ID)
+	}
 	return catalog
 }
 

@@ -45,8 +45,13 @@ func LabWorld(network netip.Prefix) *World {
 		Credentials: []ApplicationCredential{
 			{ID: LabCredential, Name: "kubernetes", Secret: LabCredentialSecret},
 		},
-		Quota:   Quota{LoadBalancers: 10, FloatingIPs: 50},
+		Quota:   Quota{LoadBalancers: 10, FloatingIPs: 50, Volumes: 100, Snapshots: 100, Gigabytes: 1000},
 		Flavors: []Flavor{{ID: LabFlavor, Name: "m1.large"}},
+		// The first is what volumes without a type get.
+		VolumeTypes: []VolumeType{
+			{ID: "0a0b0c0d-0000-4000-8000-00000000000f", Name: "standard"},
+			{ID: "0a0b0c0d-0000-4000-8000-000000000010", Name: "ssd"},
+		},
 		Networks: []Network{
 			{ID: LabNetwork, Name: "kubernetes", Status: "ACTIVE", Subnets: []string{LabSubnet}},
 			{

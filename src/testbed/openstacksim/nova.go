@@ -19,18 +19,26 @@ func nova() service {
 			"POST /servers/{id}/metadata": updateServerMetadata,
 			"GET /flavors/detail":         listFlavors,
 			"GET /flavors/{id}":           getFlavor,
+
+			"POST /servers/{id}/os-volume_attachments":            attachVolume,
+			"DELETE /servers/{id}/os-volume_attachments/{volume}": detachVolume,
 		},
-		errors: func(f failure) any {
-			key := "badRequest"
-			switch f.status {
-			case http.StatusNotFound:
-				key = "itemNotFound"
-			case http.StatusUnauthorized:
-				key = "unauthorized"
-			}
-			return map[string]any{key: map[string]any{"code": f.status, "message": f.message}}
-		},
+		errors: namedError,
 	}
+}
+
+// namedError is the form of errors of Nova and Cinder.
+func namedError(f failure) any {
+	key := "badRequest"
+	switch f.status {
+	case http.StatusNotFound:
+		key = "itemNotFound"
+	case http.StatusUnauthorized:
+		key = "unauthorized"
+	case http.StatusRequestEntityTooLarge:
+		key = "overLimit"
+	}
+	return map[string]any{key: map[string]any{"code": f.status, "message": f.message}}
 }
 
 // describe is a server as the API shows it.
@@ -149,6 +157,13 @@ func deleteServer(s *Simulator, r *http.Request) (answer, error) {
 	id := r.PathValue("id")
 	if s.world.server(id) == nil {
 		return answer{}, notFound("Instance", id)
+	}
+	for i := range s.world.Volumes {
+		if v := &s.world.Volumes[i]; v.attachedTo(id) {
+			if err := s.detach(v); err != nil {
+				return answer{}, err
+			}
+		}
 	}
 	s.world.Servers = slices.DeleteFunc(s.world.Servers, func(s Server) bool { return s.ID == id })
 	s.world.Ports = slices.DeleteFunc(s.world.Ports, func(p Port) bool { return p.DeviceID == id })

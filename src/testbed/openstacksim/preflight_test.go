@@ -13,8 +13,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/openstack"
@@ -30,6 +33,10 @@ type bed struct {
 	config string // of the cloud controller; "" for the lab's
 	tls    bool
 	trust  bool // the CA of the TLS server is in the configuration
+	now    func() time.Time
+	// The deployment has the Cinder CSI driver, and its classes name these zones and volume types.
+	storage      bool
+	zones, types []string
 }
 
 // newBed has a server at 127.0.0.1, from where the test asks for metadata.
@@ -39,6 +46,16 @@ func newBed() *bed {
 }
 
 func (b *bed) run(t *testing.T, role preflight.Role) *cloud.Outcome {
+	t.Helper()
+	outcome, err := b.start(t)(role)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return outcome
+}
+
+// start simulates the project and returns the preflight of a VM with a role.
+func (b *bed) start(t testing.TB) func(preflight.Role) (*cloud.Outcome, error) {
 	t.Helper()
 	sim, err := openstacksim.New(b.world, openstacksim.Options{})
 	if err != nil {
@@ -84,22 +101,18 @@ func (b *bed) run(t *testing.T, role preflight.Role) *cloud.Outcome {
 			t.Fatal(err)
 		}
 	}
-	var cloudConfig []byte
-	if role == preflight.Control {
-		cloudConfig = []byte(config)
-	}
-	provider := &openstack.Provider{MetadataEndpoint: "http://" + listener.Addr().String()}
-	outcome, err := provider.Preflight(t.Context(), cloud.Request{
-		Config: preflight.Config{
+	provider := &openstack.Provider{MetadataEndpoint: "http://" + listener.Addr().String(), Now: b.now}
+	return func(role preflight.Role) (*cloud.Outcome, error) {
+		request := cloud.Request{Config: preflight.Config{
 			Provider: "openstack", Cluster: "prod", Role: role, Mode: preflight.ModeEnforce, CloudConfigFile: file,
+			Storage: b.storage, StorageZones: b.zones, StorageTypes: b.types,
 			VM: node.VM{InstanceGroup: "control", InstanceID: "1a2b3c4d-0000", Address: "127.0.0.1"},
-		},
-		CloudConfig: cloudConfig,
-	})
-	if err != nil {
-		t.Fatal(err)
+		}}
+		if role == preflight.Control {
+			request.CloudConfig = []byte(config)
+		}
+		return provider.Preflight(t.Context(), request)
 	}
-	return outcome
 }
 
 // bad returns the results that did not pass, and the text of one.
@@ -134,6 +147,7 @@ func findings(outcome *cloud.Outcome) string {
 
 func TestPreflightPasses(t *testing.T) {
 	b := newBed()
+	b.storage, b.zones, b.types = true, []string{openstacksim.LabZone}, []string{"ssd"}
 	outcome := b.run(t, preflight.Control)
 	for _, r := range outcome.Results {
 		if r.Status != preflight.Passed {
@@ -148,7 +162,7 @@ func TestPreflightPasses(t *testing.T) {
 	for _, call := range outcome.Calls {
 		total += call.Count
 	}
-	if total != 14 {
+	if total != 17 {
 		t.Errorf("%d calls: %+v", total, outcome.Calls)
 	}
 	worker := newBed().run(t, preflight.Worker)
@@ -260,7 +274,36 @@ func TestPreflightFindsMistakes(t *testing.T) {
 		"unlimited quotas": {
 			func(b *bed) { b.world.Quota = openstacksim.Quota{LoadBalancers: -1, FloatingIPs: -1} }, "", nil,
 		},
-		"a slow clock": {func(b *bed) { b.world.ClockOffset = 2 * time.Minute }, "clock", []string{
+		"no such volume type": {
+			func(b *bed) { b.storage, b.types = true, []string{"ssd", "nvme"} }, "volume-types",
+			[]string{fail, "Cinder has no nvme", "openstack volume type list"},
+		},
+		"a volume type by its id": {
+			func(b *bed) { b.storage, b.types = true, []string{b.world.VolumeTypes[1].ID} }, "", nil,
+		},
+		"no such zone of volumes": {
+			func(b *bed) { b.storage, b.zones = true, []string{"storage-1"} }, "volume-zones",
+			[]string{fail, "storage-1 is missing, there are nova", "availability_zone of each class"},
+		},
+		"a VM in a zone that Cinder does not have": {func(b *bed) {
+			b.storage, b.world.Servers[0].AvailabilityZone = true, "az1"
+		}, "volume-zones", []string{fail, "az1 is missing, there are nova", "BlockStorage.ignore-volume-az to true"}},
+		"a VM in a zone that Cinder does not have, which the driver ignores": {func(b *bed) {
+			b.storage, b.zones, b.world.Servers[0].AvailabilityZone = true, []string{openstacksim.LabZone}, "az1"
+			b.config = lab + "[BlockStorage]\nignore-volume-az = true\n"
+		}, "", nil},
+		"no quota of volumes": {func(b *bed) { b.storage, b.world.Quota.Volumes = true, 0 }, "volume-quota", []string{
+			warn, "quota of volumes", "0 are used, and 0 are allowed", "the next claim gets no volume",
+		}},
+		"no quota of gigabytes": {func(b *bed) {
+			b.storage, b.world.Quota.Gigabytes = true, 0
+		}, "volume-quota", []string{
+			warn, "quota of gigabytes of volumes",
+		}},
+		"no volumes, and no driver": {func(b *bed) { b.world.Quota.Volumes = 0 }, "", nil},
+		"a slow clock": {func(b *bed) {
+			b.now = func() time.Time { return time.Now().Add(-2 * time.Minute) }
+		}, "clock", []string{
 			warn, "behind Keystone's", "chronyc tracking",
 		}},
 		"no rule for node ports": {func(b *bed) {
@@ -318,5 +361,43 @@ func TestPreflightWithoutMetadata(t *testing.T) {
 	if !slices.Equal(failed, []string{"metadata-service"}) || outcome.Identity != nil || len(outcome.Calls) != 1 ||
 		!strings.Contains(text, "404") {
 		t.Errorf("found %v, identity %v, calls %v: %s", failed, outcome.Identity, outcome.Calls, text)
+	}
+}
+
+// BenchmarkPreflight runs the preflight of a control VM, and those of 1 and 1,000 workers at once. It reports how many
+// requests each makes to the APIs and to the metadata service.
+func BenchmarkPreflight(b *testing.B) {
+	for _, fleet := range []struct {
+		role preflight.Role
+		vms  int
+	}{{preflight.Control, 1}, {preflight.Worker, 1}, {preflight.Worker, 1000}} {
+		b.Run(fmt.Sprintf("%s=%d", fleet.role, fleet.vms), func(b *testing.B) {
+			bed := newBed()
+			bed.storage, bed.zones, bed.types = true, []string{openstacksim.LabZone}, []string{"ssd"}
+			run := bed.start(b)
+			var requests atomic.Int64
+			for b.Loop() {
+				var running errgroup.Group
+				for range fleet.vms {
+					running.Go(func() error {
+						outcome, err := run(fleet.role)
+						if err != nil {
+							return err
+						}
+						for _, call := range outcome.Calls {
+							requests.Add(int64(call.Count))
+						}
+						if failed, text := bad(outcome, ""); len(failed) > 0 {
+							return fmt.Errorf("failed %v: %s", failed, text)
+						}
+						return nil
+					})
+				}
+				if err := running.Wait(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(requests.Load())/float64(b.N*fleet.vms), "requests/VM")
+		})
 	}
 }

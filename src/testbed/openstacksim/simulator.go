@@ -20,6 +20,7 @@ import (
 
 	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/testbed/awssim/forward"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // Options connect a Simulator to its environment. The zero value uses loopback addresses and keeps everything in
@@ -27,8 +28,9 @@ import (
 type Options struct {
 	StateFile string           // JSON, replaced on each change; "" keeps the state in memory only
 	Plumbing  forward.Plumbing // adds the load balancers' addresses to the machine
+	Disks     store.Disks      // the volumes' devices; nil: volumes exist only in the APIs
 	Log       *slog.Logger
-	// Settle is how long a load balancer remains in a state PENDING_…
+	// Settle is how long a load balancer remains in a state PENDING_…, and a volume in one such as creating.
 	Settle time.Duration
 }
 
@@ -70,6 +72,9 @@ func New(world *World, o Options) (*Simulator, error) {
 	}
 	if o.Plumbing == nil {
 		o.Plumbing = forward.NoPlumbing{}
+	}
+	if o.Disks == nil {
+		o.Disks = store.NoDisks{}
 	}
 	if o.StateFile != "" {
 		switch text, err := os.ReadFile(o.StateFile); {
@@ -190,7 +195,7 @@ func (w *World) reachedAt(l LoadBalancer) []string {
 }
 
 // Paths are where Handler serves the APIs.
-var Paths = []string{"/identity/", "/compute/", "/network/", "/load-balancer/"}
+var Paths = []string{"/identity/", "/compute/", "/network/", "/load-balancer/", "/volume/"}
 
 // Handler serves the APIs, each below a path of its own.
 func (s *Simulator) Handler() http.Handler { return s.handler }
@@ -249,7 +254,7 @@ func (s *Simulator) routes() http.Handler {
 }
 
 func services() []service {
-	return slices.Concat(keystone(), []service{nova()}, neutron(), octavia())
+	return slices.Concat(keystone(), []service{nova()}, neutron(), octavia(), cinder())
 }
 
 // methodAndPath puts the prefix of a service before the path of a pattern. Paths match as a whole.
@@ -308,7 +313,7 @@ func (s *Simulator) answer(service service, do action, r *http.Request) (answer,
 			return answer{}, err
 		}
 	}
-	if s.settle() {
+	if changed := s.settleVolumes(); s.settle() || changed {
 		if err := s.commit(); err != nil {
 			return answer{}, err
 		}

@@ -25,7 +25,14 @@ var loopback = netip.MustParsePrefix("127.66.0.0/16")
 
 func start(t *testing.T, world *openstacksim.World, settle time.Duration) (*openstacksim.Simulator, string) {
 	t.Helper()
-	sim, err := openstacksim.New(world, openstacksim.Options{Settle: settle})
+	return startWith(t, world, openstacksim.Options{Settle: settle})
+}
+
+func startWith(
+	t *testing.T, world *openstacksim.World, options openstacksim.Options,
+) (*openstacksim.Simulator, string) {
+	t.Helper()
+	sim, err := openstacksim.New(world, options)
 	if err != nil {
 		t.Fatal(err)
 	}

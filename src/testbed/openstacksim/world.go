@@ -18,8 +18,10 @@ type World struct {
 	// Credentials are the application credentials of the user.
 	Credentials []ApplicationCredential `json:"credentials"`
 	// WithoutOctavia removes the load balancing service from the catalog.
-	WithoutOctavia bool  `json:"without_octavia,omitempty"`
-	Quota          Quota `json:"quota"`
+	WithoutOctavia bool `json:"without_octavia,omitempty"`
+	// WithoutCinder removes the block storage service from the catalog.
+	WithoutCinder bool  `json:"without_cinder,omitempty"`
+	Quota         Quota `json:"quota"`
 	// ClockOffset is how far the cloud's clock is ahead of the machine's.
 	ClockOffset time.Duration `json:"clock_offset,omitempty"`
 
@@ -38,6 +40,9 @@ type World struct {
 	Listeners      []Listener      `json:"listeners"`
 	Pools          []Pool          `json:"pools"`
 	Monitors       []Monitor       `json:"healthmonitors"`
+	VolumeTypes    []VolumeType    `json:"volume_types"`
+	Volumes        []Volume        `json:"volumes"`
+	Snapshots      []Snapshot      `json:"snapshots"`
 }
 
 // Project is the project that everything belongs to.
@@ -74,6 +79,9 @@ type ApplicationCredential struct {
 type Quota struct {
 	LoadBalancers int `json:"loadbalancers"`
 	FloatingIPs   int `json:"floatingips"`
+	Volumes       int `json:"volumes"`
+	Snapshots     int `json:"snapshots"`
+	Gigabytes     int `json:"gigabytes"` // of volumes and snapshots
 }
 
 // Flavor is a type of server.
@@ -262,6 +270,52 @@ type Monitor struct {
 	Codes      string      `json:"expected_codes,omitempty"`
 	Pools      []Reference `json:"pools"`
 	PoolID     string      `json:"pool_id,omitempty"` // only in requests
+}
+
+// VolumeType is what an operator of Cinder offers.
+type VolumeType struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+// Volume is a volume of Cinder.
+type Volume struct {
+	ID               string             `json:"id"`
+	Name             string             `json:"name"`
+	Description      string             `json:"description"`
+	Status           string             `json:"status"`
+	Size             int                `json:"size"` // GiB
+	VolumeType       string             `json:"volume_type"`
+	AvailabilityZone string             `json:"availability_zone"`
+	SnapshotID       string             `json:"snapshot_id,omitempty"`
+	SourceVolumeID   string             `json:"source_volid,omitempty"`
+	Metadata         map[string]string  `json:"metadata"`
+	Created          string             `json:"created_at"`
+	Attachments      []VolumeAttachment `json:"attachments"`
+	// Settles is when a state that is not final, such as creating, ends.
+	Settles time.Time `json:"settles"`
+}
+
+// VolumeAttachment is a volume's connection to a server.
+type VolumeAttachment struct {
+	ID           string `json:"id"` // of the volume
+	VolumeID     string `json:"volume_id"`
+	AttachmentID string `json:"attachment_id"`
+	ServerID     string `json:"server_id"`
+	Device       string `json:"device"`
+}
+
+// Snapshot is a copy of a volume.
+type Snapshot struct {
+	ID          string            `json:"id"`
+	Name        string            `json:"name"`
+	Description string            `json:"description"`
+	Status      string            `json:"status"`
+	VolumeID    string            `json:"volume_id"`
+	Size        int               `json:"size"` // GiB
+	Metadata    map[string]string `json:"metadata"`
+	Created     string            `json:"created_at"`
+	Settles     time.Time         `json:"settles"`
 }
 
 // newID returns a random UUID, as all services of OpenStack give.

@@ -26,6 +26,7 @@ const (
 	sectionNetwork     = "network"
 	sectionBalancers   = "load-balancers"
 	sectionGroups      = "security-groups"
+	sectionVolumes     = "volumes"
 )
 
 // checks are all checks, those first whose failure makes others impossible.
@@ -53,7 +54,7 @@ func checks() []check {
 			sectionCredentials, "Create a new application credential, and deploy with it.", checkExpiry),
 		table("clock", "the clock agrees with OpenStack's", both, warn, sectionOverview,
 			"Correct the VM's time source (`chronyc tracking`).", checkClock),
-		table("service-endpoints", "the catalog has Nova, Neutron and Octavia in the region", controlOnly, fail,
+		table("service-endpoints", "the catalog has Nova, Neutron, Octavia and Cinder in the region", controlOnly, fail,
 			sectionConfig, "Correct `region` or `os-endpoint-type`.", checkCatalog),
 		table("server-known", "Nova has the server in the project of the credential", controlOnly, fail,
 			sectionOverview, "Use a credential for the project in which the Director creates VMs.", checkServer),
@@ -75,6 +76,12 @@ func checks() []check {
 			"Release floating IPs that are not used, or ask for a higher quota.", checkFloatingQuota),
 		table("security-group-node-ports", "the security groups let load balancers reach node ports", controlOnly, warn,
 			sectionGroups, "Allow TCP 30000-32767 from the subnet, or set `manage-security-groups`.", checkGroupPorts),
+		table("volume-types", "Cinder has the volume types of the StorageClasses", controlOnly, fail, sectionVolumes,
+			"Correct `type` in `storage_classes` of the job `cinder-csi-controller`.", checkVolumeTypes),
+		table("volume-zones", "Cinder has the availability zones of the VM and the StorageClasses", controlOnly, fail,
+			sectionVolumes, "Set `availability_zone` of the classes, and `ignore-volume-az`.", checkVolumeZones),
+		table("volume-quota", "the project may have another volume", controlOnly, warn, sectionVolumes,
+			"Delete volumes that are not used, or ask for a higher quota.", checkVolumeQuota),
 	}
 }
 

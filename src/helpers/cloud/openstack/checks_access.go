@@ -187,7 +187,8 @@ func checkCatalog(f *facts) preflight.Outcome {
 	eventual := false
 	for kind, err := range f.endpoints {
 		switch {
-		case err == nil || kind == "load-balancer" && !f.config.balancers():
+		case err == nil || kind == "load-balancer" && !f.config.balancers() ||
+			kind == "block-storage" && !f.request.Storage:
 		case errors.As(err, new(*gophercloud.ErrEndpointNotFound)):
 			missing = append(missing, "no endpoint of "+kind)
 		default:
@@ -209,7 +210,8 @@ func checkCatalog(f *facts) preflight.Outcome {
 		Why: "the cloud controller does not start without them.",
 		Fix: hand(
 			"correct region or os-endpoint-type in config of job cloud-provider; without Octavia set "+
-				"LoadBalancer.enabled to false",
+				"LoadBalancer.enabled to false; without Cinder remove the jobs cinder-csi-controller and "+
+				"cinder-csi-node",
 			"openstack region list", "openstack catalog list",
 		),
 	})

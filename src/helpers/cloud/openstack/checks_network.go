@@ -299,27 +299,30 @@ func checkBalancerQuota(f *facts) preflight.Outcome {
 	if f.quotaErr != nil {
 		return unknown("the quota of load balancers", f.quotaErr)
 	}
-	return checkQuota("load balancers", f.balancers)
+	return checkQuota("load balancers", f.balancers, noAddress)
 }
 
 func checkFloatingQuota(f *facts) preflight.Outcome {
 	if f.floatingErr != nil {
 		return unknown("the quota of floating IPs", f.floatingErr)
 	}
-	return checkQuota("floating IPs", f.floatingIPs)
+	return checkQuota("floating IPs", f.floatingIPs, noAddress)
 }
 
-func checkQuota(what string, q quota) preflight.Outcome {
+// noAddress is what follows from an exhausted quota of what load balancers require.
+const noAddress = "the next Service of type LoadBalancer gets no address."
+
+func checkQuota(what string, q quota, why string) preflight.Outcome {
 	switch {
 	case q.limit < 0:
 		return passed("%d, without a limit", q.used)
-	case q.used < q.limit:
+	case !q.full():
 		return passed("%d of %d", q.used, q.limit)
 	}
 	return found(preflight.Finding{
 		Resource: "quota of " + what, Wanted: "room for one more",
 		Found: fmt.Sprintf("%d are used, and %d are allowed", q.used, q.limit),
-		Why:   "the next Service of type LoadBalancer gets no address.",
+		Why:   why,
 		Fix:   hand("delete what is not used, or ask for a higher quota", "openstack quota show"),
 	})
 }

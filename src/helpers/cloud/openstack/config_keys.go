@@ -6,9 +6,11 @@ import (
 	"kubernetes-release/cloud"
 )
 
-// configKeys are the keys of the cloud controller manager's file that operators can set: AuthOpts in
-// pkg/client/client.go, LoadBalancerOpts and NetworkingOpts in pkg/openstack/openstack.go, and Opts in
-// pkg/util/metadata/metadata.go of k8s.io/cloud-provider-openstack. Left out are keys that turn off verification
+// configKeys are the keys of the file of the cloud controller manager and the Cinder CSI driver that operators can set,
+// of which each ignores the other's sections: AuthOpts in pkg/client/client.go, LoadBalancerOpts and NetworkingOpts in
+// pkg/openstack/openstack.go, Opts in pkg/util/metadata/metadata.go, and BlockStorageOpts in
+// pkg/csi/cinder/openstack/openstack.go of k8s.io/cloud-provider-openstack, without those of the node, which are
+// properties of the job cinder-csi-node. Left out are keys that turn off verification
 // (tls-insecure), name files on the VM, or are for trusts.
 func configKeys() []cloud.ConfigKey {
 	return slices.Concat(
@@ -19,6 +21,7 @@ func configKeys() []cloud.ConfigKey {
 			"username",
 		),
 		section("Global", cloud.CA, "ca-file"),
+		section("BlockStorage", cloud.Boolean, "ignore-volume-az", "ignore-volume-microversion"),
 		section("LoadBalancer", cloud.Text,
 			"availability-zone", "container-store", "default-tls-container-ref", "flavor-id", "floating-network-id",
 			"floating-subnet", "floating-subnet-id", "floating-subnet-tags", "ingress-hostname-suffix", "lb-method",

@@ -24,6 +24,7 @@ func TestConfigKeysAreThoseOfTheController(t *testing.T) {
 	sources := map[string]string{
 		"Global": "pkg/client/client.go", "LoadBalancer": "pkg/openstack/openstack.go",
 		"Networking": "pkg/openstack/openstack.go", "Metadata": "pkg/util/metadata/metadata.go",
+		"BlockStorage": "pkg/csi/cinder/openstack/openstack.go",
 	}
 	goTypes := map[cloud.ConfigKind]string{
 		cloud.Boolean: "bool", cloud.List: "[]string", cloud.Duration: "util.MyDuration",

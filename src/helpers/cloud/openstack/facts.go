@@ -35,6 +35,8 @@ var errNotAsked = errors.New("not asked")
 // quota is a limit of the project; a negative limit is none.
 type quota struct{ limit, used int }
 
+func (q quota) full() bool { return q.limit >= 0 && q.used >= q.limit }
+
 // network is a network of Neutron with the property that decides whether it has floating IPs.
 type network struct {
 	networks.Network
@@ -81,6 +83,8 @@ type facts struct {
 	quotaErr     error // of its quota
 	floatingIPs  quota
 	floatingErr  error
+
+	volumes volumeFacts
 }
 
 // gatherer asks OpenStack.
@@ -124,6 +128,9 @@ func (g *gatherer) gather(file string) {
 		g.networks()
 		g.octavia()
 	}
+	if g.request.Storage {
+		g.cinder()
+	}
 }
 
 func (g *gatherer) count(service, action string) {
@@ -147,7 +154,7 @@ func (g *gatherer) authenticate(file string) error {
 		*gophercloud.ProviderClient, gophercloud.EndpointOpts,
 	) (*gophercloud.ServiceClient, error){
 		"identity": openstack.NewIdentityV3, "compute": openstack.NewComputeV2, "network": openstack.NewNetworkV2,
-		"load-balancer": openstack.NewLoadBalancerV2,
+		"load-balancer": openstack.NewLoadBalancerV2, "block-storage": openstack.NewBlockStorageV3,
 	} {
 		g.clients[kind], g.endpoints[kind] = open(client, g.config.endpoint())
 	}

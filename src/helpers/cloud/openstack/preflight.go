@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -27,15 +26,11 @@ func (*Provider) Checks() []preflight.Check {
 // Preflight implements cloud.Checker. Workers ask the metadata service only, because they have no credential. What may
 // end by itself is asked again until the retry window ends.
 func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud.Outcome, error) {
-	log := request.Log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
 	secrets := &preflight.Secrets{}
-	log = secrets.Logger(log)
+	log := secrets.Logger(request.Logger())
 	outcome := &cloud.Outcome{}
 	calls := map[preflight.Calls]int{}
-	deadline := time.Now().Add(time.Duration(request.Config.RetryWindow))
+	deadline := p.now().Add(time.Duration(request.Config.RetryWindow))
 	pause := &preflight.Backoff{First: time.Second, Limit: 8 * time.Second}
 	for {
 		f := p.round(ctx, request, secrets, calls)
@@ -50,7 +45,7 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 		}
 		var waitFor string
 		outcome.Results, waitFor = evaluate(f, request.Config)
-		left := time.Until(deadline)
+		left := deadline.Sub(p.now())
 		if waitFor == "" || left <= 0 {
 			break
 		}
@@ -83,7 +78,7 @@ func (p *Provider) round(
 		g := gatherer{facts: f, ctx: ctx, calls: calls}
 		g.gather(request.Config.CloudConfigFile)
 	}
-	f.now = time.Now()
+	f.now = p.now()
 	return f
 }
 

@@ -4,6 +4,7 @@ package openstack
 
 import (
 	"embed"
+	"time"
 
 	"kubernetes-release/cloud"
 )
@@ -15,6 +16,14 @@ var assets embed.FS
 type Provider struct {
 	// MetadataEndpoint replaces http://169.254.169.254.
 	MetadataEndpoint string
+	Now              func() time.Time // defaults to time.Now
+}
+
+func (p *Provider) now() time.Time {
+	if p.Now != nil {
+		return p.Now()
+	}
+	return time.Now()
 }
 
 // About implements cloud.Provider.

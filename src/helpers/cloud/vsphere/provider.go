@@ -5,33 +5,23 @@
 package vsphere
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"embed"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io/fs"
-	"log/slog"
-	"os"
-	"os/exec"
 
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/vsphere/checks"
 	"kubernetes-release/cloud/vsphere/dmi"
 	"kubernetes-release/internal/bosh"
-	"kubernetes-release/internal/strictjson"
 	"kubernetes-release/preflight"
 )
 
 //go:embed assets
 var assets embed.FS
 
-// job brings the program that asks vCenter.
-const job = "vsphere-preflight"
-
-// Provider implements cloud.Checker. The zero value is ready for use on a VM; tests replace its parts.
+// Provider implements cloud.Checker and cloud.Locator. The zero value is ready for use on a VM; tests replace its
+// parts.
 type Provider struct {
 	// Root is the directory with the machine's /sys; empty: /.
 	Root string
@@ -59,16 +49,6 @@ func (*Provider) Checks() []preflight.Check {
 	return list
 }
 
-// Question is what the program cloud-preflight-vsphere reads from its standard input. It answers with a cloud.Outcome.
-type Question struct {
-	Config  preflight.Config `json:"config"`
-	Machine dmi.Machine      `json:"machine"`
-	// MachineError says why Machine is empty.
-	MachineError string `json:"machine_error"`
-	// File is the configuration of the cloud controller.
-	File string `json:"file"`
-}
-
 // Preflight implements cloud.Checker. Names of nodes are BOSH's: vSphere has none of its own, and the cloud controller
 // finds a VM by its UUID. Only control VMs ask vCenter, whose password no other VM has.
 func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud.Outcome, error) {
@@ -79,7 +59,7 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 	id := vm.Identity()
 	facts := &checks.Facts{Request: request.Config}
 	if facts.Machine, facts.MachineErr = dmi.Read(cmp.Or(p.Root, "/")); facts.MachineErr == nil {
-		id.ProviderID = "vsphere://" + facts.Machine.UUID
+		id.ProviderID = ProviderID(facts.Machine.UUID)
 	}
 	if request.Identified != nil {
 		if err := request.Identified(id); err != nil {
@@ -114,13 +94,8 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 	return out, nil
 }
 
-// ask has the program of the job's package ask vCenter. Without the job nothing is asked, which the report says.
+// ask has the job's program run the checks that ask vCenter. Without the job nothing is asked, which the report says.
 func (p *Provider) ask(ctx context.Context, facts *checks.Facts, request cloud.Request) (*cloud.Outcome, error) {
-	root := cmp.Or(p.BOSH, bosh.DefaultRoot)
-	program := root.Package("cloud-preflight-vsphere", "bin", "cloud-preflight-vsphere")
-	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
-		return notAsked(request.Config), nil
-	}
 	question := Question{
 		Config: request.Config, Machine: facts.Machine,
 		File: request.Config.CloudConfigFile,
@@ -128,26 +103,12 @@ func (p *Provider) ask(ctx context.Context, facts *checks.Facts, request cloud.R
 	if facts.MachineErr != nil {
 		question.MachineError = facts.MachineErr.Error()
 	}
-	input, err := json.Marshal(question)
-	if err != nil {
-		return nil, err
-	}
-	log := request.Log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	lines := &lines{log: log}
-	command := exec.CommandContext(ctx, program)
-	command.Stdin, command.Stderr = bytes.NewReader(input), lines
-	output, err := command.Output()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %s", program, err, lines.last)
-	}
 	var answer cloud.Outcome
-	if err := strictjson.Unmarshal(output, &answer); err != nil {
-		return nil, fmt.Errorf("answer of %s: %w", program, err)
+	err := p.program().run(ctx, CheckCommand, question, &answer, request.Logger())
+	if errors.Is(err, errNoProgram) {
+		return notAsked(request.Config), nil
 	}
-	return &answer, nil
+	return &answer, err
 }
 
 // notAsked is the outcome on a control VM without the program: its cloud controller runs in pods.
@@ -165,21 +126,6 @@ func notAsked(config preflight.Config) *cloud.Outcome {
 	return out
 }
 
-// lines logs what a program writes, line by line.
-type lines struct {
-	log  *slog.Logger
-	rest []byte
-	last string
-}
-
-func (l *lines) Write(text []byte) (int, error) {
-	l.rest = append(l.rest, text...)
-	for {
-		line, rest, found := bytes.Cut(l.rest, []byte("\n"))
-		if !found {
-			return len(text), nil
-		}
-		l.rest, l.last = rest, string(line)
-		l.log.Info(l.last)
-	}
-}
+// ProviderID returns the provider ID of the VM with this UUID, as vCenter shows it (ProviderPrefix in
+// pkg/cloudprovider/vsphere/types.go of cloud-provider-vsphere).
+func ProviderID(uuid string) string { return "vsphere://" + uuid }

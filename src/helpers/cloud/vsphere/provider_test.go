@@ -27,7 +27,7 @@ func vm(t *testing.T, script string) *Provider {
 	)
 	write(t, filepath.Join(p.Root, "sys/class/dmi/id/product_uuid"), "56492e42-22ad-3911-6d72-59cc8f26bc90\n")
 	if script != "" {
-		write(t, p.BOSH.Package("cloud-preflight-vsphere", "bin", "cloud-preflight-vsphere"), "#!/bin/sh\n"+script)
+		write(t, p.BOSH.Package("vcenter", "bin", "vcenter"), "#!/bin/sh\n"+script)
 	}
 	return p
 }
@@ -93,7 +93,7 @@ func TestControlVMsAskTheProgram(t *testing.T) {
 		!slices.Equal(outcome.Secrets, []string{"secret"}) {
 		t.Errorf("%+v", outcome)
 	}
-	content, err := os.ReadFile(p.BOSH.Package("cloud-preflight-vsphere", "bin", "question"))
+	content, err := os.ReadFile(p.BOSH.Package("vcenter", "bin", "question"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestWithoutTheProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range outcome.Results[1:] {
-		if r.Status != preflight.Skipped || !strings.Contains(r.Note, "the job vsphere-preflight") {
+		if r.Status != preflight.Skipped || !strings.Contains(r.Note, "the job vcenter") {
 			t.Errorf("%+v", r)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"kubernetes-release/cloud/aws/account"
 	"kubernetes-release/internal/cli"
 	"kubernetes-release/preflight"
+	"kubernetes-release/preflight/runner"
 )
 
 // accountFlags are what all commands of account have.
@@ -63,7 +64,7 @@ func (f *accountFlags) account(command *cobra.Command) (*account.Account, error)
 
 func newAccountCommand() *cobra.Command {
 	var flags accountFlags
-	var o options
+	var output string
 	command := &cobra.Command{
 		Use:   "account --vars FILE --cluster NAME",
 		Short: "Check an AWS account before a cluster's first VM exists, with your own credentials",
@@ -74,6 +75,10 @@ ACLs. It changes nothing. The command prepare creates what is missing.
 Credentials and region are those of the AWS CLI. Exit codes: 0 if no check failed, 1 if a check failed.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
+			json, err := asJSON(output)
+			if err != nil {
+				return err
+			}
 			a, err := flags.account(command)
 			if err != nil {
 				return err
@@ -82,7 +87,10 @@ Credentials and region are those of the AWS CLI. Exit codes: 0 if no check faile
 			if err != nil {
 				return err
 			}
-			if err := o.publish(report, command.OutOrStdout(), command.ErrOrStderr()); err != nil {
+			destination := runner.Output{
+				JSON: json, Stdout: command.OutOrStdout(), Stderr: command.ErrOrStderr(),
+			}
+			if err := destination.Publish(report); err != nil {
 				return err
 			}
 			if report.Result == preflight.RunFailed {
@@ -92,7 +100,7 @@ Credentials and region are those of the AWS CLI. Exit codes: 0 if no check faile
 		},
 	}
 	flags.register(command)
-	command.Flags().StringVar(&o.output, "output", "text", "`FORMAT` of the report: text or json")
+	command.Flags().StringVar(&output, "output", "text", "`FORMAT` of the report: text or json")
 	command.AddCommand(newPrepareCommand(), newTerraformCommand())
 	return command
 }

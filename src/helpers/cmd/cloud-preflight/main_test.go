@@ -17,7 +17,6 @@ import (
 	"kubernetes-release/cloud/controller"
 	"kubernetes-release/cloud/providers"
 	"kubernetes-release/internal/cli"
-	"kubernetes-release/node"
 	"kubernetes-release/preflight"
 )
 
@@ -111,6 +110,10 @@ func TestCouldNotRun(t *testing.T) {
 	if code, _, stderr := run(); code != exitCouldNotRun || !strings.Contains(stderr, "--config") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
+	code, _, stderr := run("account", "--output", "yaml")
+	if want := `--output "yaml" is not one of text, json`; code != exitCouldNotRun || !strings.Contains(stderr, want) {
+		t.Errorf("account: exit code %d, want %q in\n%s", code, want, stderr)
+	}
 }
 
 func TestOtherProviders(t *testing.T) {
@@ -120,24 +123,6 @@ func TestOtherProviders(t *testing.T) {
 		if code != 0 || !strings.Contains(stderr, want) {
 			t.Errorf("%q: exit code %d, want %q in\n%s", name, code, want, stderr)
 		}
-	}
-}
-
-// TestNodeNamesOfOtherProviders: where the release does not know the cloud's names, nodes have BOSH's.
-func TestNodeNamesOfOtherProviders(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "node.json")
-	config := strings.Replace(good, `"aws"`, `"gce"`, 1)
-	code, _, stderr := invoke(
-		t, strings.Replace(config, "{", `{"vm": {"instance_group": "worker", "instance_id":
-			"1a2b3c4d-0000-4000-8000-000000000000", "address": "10.0.0.7"}, `, 1), "--node-identity", path,
-	)
-	id, err := node.Read(path)
-	if code != 0 || err != nil || id.Name != "worker-1a2b3c4d" || id.Address != "10.0.0.7" || id.ProviderID != "" {
-		t.Errorf("exit code %d, %+v, %v\n%s", code, id, err, stderr)
-	}
-	if code, _, stderr := invoke(t, config, "--node-identity", path); code != exitCouldNotRun ||
-		!strings.Contains(stderr, "vm is incomplete") {
-		t.Errorf("without the VM: exit code %d\n%s", code, stderr)
 	}
 }
 
@@ -169,6 +154,15 @@ func TestPolicyCommand(t *testing.T) {
 			control, "--no-storage", "--key", "arn:aws:kms:us-east-1:123456789012:key/x",
 		)...); code != exitCouldNotRun ||
 		!strings.Contains(stderr, "--no-storage") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	if code, stdout, stderr := run(append(control, "--pod-roles", "prod-issuer/prod")...); code != 0 ||
+		!strings.Contains(stdout, `"arn:aws:s3:::prod-issuer/prod/.well-known/openid-configuration"`) ||
+		!strings.Contains(stdout, "iam:GetOpenIDConnectProvider") {
+		t.Errorf("exit code %d: no permission to publish keys: %s%s", code, stdout, stderr)
+	}
+	if code, _, stderr := run(append(control, "--pod-roles", "https://x/y")...); code != exitCouldNotRun ||
+		!strings.Contains(stderr, `object "https:/x/y/.well-known/openid-configuration" of pod roles is not`) {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	if code, stdout, _ := run("checks"); code != 0 || !strings.Contains(stdout, "instance-cluster-tag") {

@@ -2,17 +2,20 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"kubernetes-release/cloud/aws"
 	"kubernetes-release/internal/cli"
+	"kubernetes-release/issuer"
 	"kubernetes-release/preflight"
+	"kubernetes-release/preflight/runner"
 )
 
 func newPolicyCommand() *cobra.Command {
 	var o aws.PolicyOptions
-	var role, config string
+	var role, config, published string
 	var noStorage bool
 	command := &cobra.Command{
 		Use:   "iam-policy --role control|worker --cluster NAME",
@@ -25,8 +28,12 @@ func newPolicyCommand() *cobra.Command {
 					"--key is for the EBS CSI driver, whose permissions --no-storage leaves out: use one of them",
 				)
 			}
+			if published != "" {
+				bucket, path, _ := strings.Cut(published, "/")
+				o.Published = issuer.Bucket{Name: bucket, Prefix: path}.Objects()
+			}
 			var err error
-			if o.CloudConfig, err = readCloudConfig(config); err != nil {
+			if o.CloudConfig, err = runner.ReadCloudConfig(config); err != nil {
 				return err
 			}
 			policy, err := aws.NewPolicy(o)
@@ -97,6 +104,11 @@ func newPolicyCommand() *cobra.Command {
 		&o.LoadBalancerController, "load-balancer-controller", false,
 		"include the permissions of the AWS Load Balancer Controller "+
 			"(ops-files/enable-aws-load-balancer-controller.yml)",
+	)
+	flags.StringVar(
+		&published, "pod-roles", "",
+		"`BUCKET[/PATH]` in which the keys of the issuer of service account tokens are published "+
+			"(ops-files/enable-pod-roles.yml), with the path of the issuer",
 	)
 	flags.BoolVar(
 		&o.WideOpen, "wide-open", false,

@@ -178,7 +178,7 @@ func All() []Check {
 			Check: preflight.Check{
 				ID: "disk-uuid", Title: "`disk.EnableUUID` is set", Severity: preflight.Warn, Roles: control,
 				Permissions: []string{"System.Read"}, Section: sectionStorage,
-				Fix: "Set `disk.enableUUID` in `vmx_options` of the VM extension, and recreate the VMs.",
+				Fix: "Set `disk.enableUUID` in `vmx_options` of the VM type, and recreate the VMs.",
 			},
 			run: checkDiskUUID,
 		},

@@ -143,7 +143,7 @@ func checkDiskUUID(f *Facts) preflight.Outcome {
 			Why:      "The CSI driver finds the disk of a volume by it.",
 			Fix: []preflight.Fix{
 				byHand(
-					"for all VMs of the cluster: set disk.enableUUID: 1 in vmx_options of a VM extension " +
+					"for all VMs of the cluster: set disk.enableUUID: 1 in vmx_options of the VM types " +
 						"(docs/vsphere.md), and recreate them",
 				),
 				byCommand(

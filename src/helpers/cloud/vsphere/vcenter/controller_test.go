@@ -2,6 +2,7 @@ package vcenter_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -10,12 +11,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ktypes "k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/addons"
@@ -83,8 +84,27 @@ func TestCloudControllerManagerInPods(t *testing.T) {
 	for _, argument := range deployment.Spec.Template.Spec.Containers[0].Args {
 		arguments = append(arguments, strings.Replace(argument, "/etc/kubernetes/cloud/cloud.conf", conf, 1))
 	}
+	// As in a cluster: kubelet may not set the provider ID, and kubelet-csr-approver sets what vCenter says.
 	uninitializedNode(t, client, "worker-0a1b2c3d")
 	log := start(t, program, arguments)
+	eventually.Succeeds(t, time.Minute, "the cloud controller has seen the Node", func() error {
+		text, err := os.ReadFile(log)
+		if err == nil && !strings.Contains(string(text), "worker-0a1b2c3d") {
+			err = errors.New("not in its log")
+		}
+		return err
+	})
+	setAttributes(w.vm, ofInstance())
+	location, err := w.locate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch := fmt.Sprintf(`{"spec": {"providerID": %q}}`, location.ProviderID)
+	if _, err := client.CoreV1().Nodes().Patch(
+		t.Context(), "worker-0a1b2c3d", ktypes.MergePatchType, []byte(patch), metav1.PatchOptions{},
+	); err != nil {
+		t.Fatal(err)
+	}
 	eventually.Succeeds(t, time.Minute, "the node is initialized", func() error {
 		n, err := client.CoreV1().Nodes().Get(t.Context(), "worker-0a1b2c3d", metav1.GetOptions{})
 		if err != nil {
@@ -118,59 +138,24 @@ func TestCloudControllerManagerInPods(t *testing.T) {
 	}
 }
 
-// uninitializedNode creates the Node of the VM, as a kubelet does.
+// uninitializedNode creates the Node of the VM. The controller looks for a VM only when it sees a new Node.
 func uninitializedNode(t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
-	_, err := client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
+	kubetest.CreateUninitializedNode(t, client, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Annotations: map[string]string{"alpha.kubernetes.io/provided-node-ip": address},
 		},
-		Spec: corev1.NodeSpec{
-			ProviderID: "vsphere://" + vmUUID,
-			Taints: []corev1.Taint{
-				{
-					Key:    "node.cloudprovider.kubernetes.io/uninitialized",
-					Value:  "true",
-					Effect: corev1.TaintEffectNoSchedule,
-				},
-			},
-		},
-		// The controller looks for a VM only when it sees a new Node, which has the status from the start
-		// (initialNode in pkg/kubelet/kubelet_node_status.go).
 		Status: corev1.NodeStatus{
 			NodeInfo: corev1.NodeSystemInfo{SystemUUID: "56492e42-22ad-3911-6d72-59cc8f26bc90"},
-			Conditions: []corev1.NodeCondition{
-				{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()},
-			},
 		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 }
 
-// start starts the program, and shows the end of its log if the test fails.
+// start starts the program and returns the path of its log.
 func start(t *testing.T, program string, arguments []string) (log string) {
 	t.Helper()
-	log = filepath.Join(t.TempDir(), "ccm.log")
-	output, err := os.Create(log)
-	if err != nil {
-		t.Fatal(err)
-	}
 	command := exec.Command(program, arguments...)
 	command.Env = []string{"HOME=" + t.TempDir()}
-	command.Stdout, command.Stderr = output, output
-	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = command.Process.Kill()
-		_ = command.Wait()
-		output.Close()
-		if text, err := os.ReadFile(log); err == nil && t.Failed() {
-			t.Logf("%s", text[max(0, len(text)-8000):])
-		}
-	})
+	log, _ = kubetest.StartProgram(t, command)
 	return log
 }

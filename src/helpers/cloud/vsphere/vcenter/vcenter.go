@@ -1,5 +1,5 @@
 // Package vcenter asks vCenter for the facts that the checks are based on. It is the only package with VMware's
-// library, which is large: only the program cloud-preflight-vsphere imports it.
+// library, which is large: only the program vcenter imports it.
 //
 // Everything that it calls reads. What is asked is what one machine needs, so the number of calls does not depend on
 // the size of the cluster or of the inventory.

@@ -56,7 +56,7 @@ const (
 
 // world is vcsim, VMware's simulator of vCenter, with a VM that is right in every respect, and how it is configured.
 type world struct {
-	t      *testing.T
+	t      testing.TB
 	model  *simulator.Model
 	vm     *simulator.VirtualMachine
 	config map[string]any // of the only vCenter
@@ -76,8 +76,14 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldOf(t, 2)
+}
+
+// newWorldOf has so many VMs in each of two datacenters.
+func newWorldOf(t testing.TB, machines int) *world {
+	t.Helper()
 	model := simulator.VPX()
-	model.Host, model.Cluster, model.Machine, model.Datacenter = 0, 1, 2, 2
+	model.Host, model.Cluster, model.Machine, model.Datacenter = 0, 1, machines, 2
 	if err := model.Create(); err != nil {
 		t.Fatal(err)
 	}
@@ -93,11 +99,7 @@ func newWorld(t *testing.T) *world {
 			},
 		},
 	}
-	for _, object := range model.Map().All("VirtualMachine") {
-		if vm := object.(*simulator.VirtualMachine); vm.Name == "DC0_C0_RP0_VM0" {
-			w.vm = vm
-		}
-	}
+	w.vm = w.machine("DC0_C0_RP0_VM0")
 	w.vm.Config.Uuid, w.vm.Summary.Config.Uuid, w.vm.Config.Version = vmUUID, vmUUID, "vmx-19"
 	w.vm.Config.Flags.DiskUuidEnabled = types.NewBool(true)
 	w.vm.Guest.HostName = "0a1b2c3d"
@@ -175,8 +177,8 @@ func (w *world) certificate() tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// run starts vCenter unless it runs, and has the checks run.
-func (w *world) run() *cloud.Outcome {
+// configure starts vCenter unless it runs, and writes the configuration of the cloud controller.
+func (w *world) configure() {
 	w.t.Helper()
 	if w.address == "" {
 		w.start()
@@ -210,6 +212,12 @@ func (w *world) run() *cloud.Outcome {
 	if err := os.WriteFile(w.question.File, content, 0o600); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// run has the checks run.
+func (w *world) run() *cloud.Outcome {
+	w.t.Helper()
+	w.configure()
 	w.question.Config.RetryWindow = duration.Duration(w.window)
 	var log bytes.Buffer
 	outcome := w.runner.Run(w.t.Context(), w.question, slog.New(slog.NewTextHandler(&log, nil)))
@@ -567,6 +575,24 @@ func TestCalls(t *testing.T) {
 	}
 	if !slices.Equal(outcome.Calls, want) || w.calls.Load() != int64(len(want)) {
 		t.Errorf("calls %v, the server counts %d; want %v", outcome.Calls, w.calls.Load(), want)
+	}
+}
+
+// BenchmarkPreflight runs the preflight of a control VM among few and many other VMs, and reports the calls of vCenter.
+func BenchmarkPreflight(b *testing.B) {
+	for _, machines := range []int{2, 500} {
+		b.Run(fmt.Sprintf("VMs=%d", 2*machines), func(b *testing.B) {
+			w := newWorldOf(b, machines)
+			w.configure()
+			for b.Loop() {
+				for _, r := range w.run().Results {
+					if r.Status != preflight.Passed && r.Status != preflight.Skipped {
+						b.Fatalf("%+v", r)
+					}
+				}
+			}
+			b.ReportMetric(float64(w.calls.Load())/float64(b.N), "calls")
+		})
 	}
 }
 

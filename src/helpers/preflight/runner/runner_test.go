@@ -1,0 +1,138 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/providers"
+	"kubernetes-release/node"
+	"kubernetes-release/preflight"
+)
+
+// machine is the identity that the provider of these tests determines.
+var machine = node.Identity{Name: "ip-10-0-0-7", ProviderID: "simulated:///i-7", Address: "10.0.0.7"}
+
+// simulated is a provider with one check, which takes a while and fails.
+type simulated struct {
+	clock *clocktesting.FakePassiveClock
+}
+
+const duration = 1500 * time.Millisecond
+
+func (simulated) About() cloud.About { return cloud.About{Name: "simulated"} }
+
+func (simulated) Checks() []preflight.Check {
+	return []preflight.Check{{ID: "clock", Title: "the clock is right", Severity: preflight.Fail}}
+}
+
+func (p simulated) Preflight(_ context.Context, request cloud.Request) (*cloud.Outcome, error) {
+	if err := request.Identified(machine); err != nil {
+		return nil, err
+	}
+	p.clock.SetTime(p.clock.Now().Add(duration))
+	finding := preflight.Finding{Resource: "i-7", Wanted: "now", Found: "what a-secret-token tells"}
+	result, _ := request.Config.Grade(p.Checks()[0], preflight.Outcome{Findings: []preflight.Finding{finding}})
+	return &cloud.Outcome{
+		Identity: &machine, Machine: "i-7", Results: []preflight.Result{result}, Secrets: []string{"a-secret-token"},
+	}, nil
+}
+
+func TestRunPublishesTheReport(t *testing.T) {
+	dir := t.TempDir()
+	started := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	passive := clocktesting.NewFakePassiveClock(started)
+	var stdout, stderr bytes.Buffer
+	options := Options{
+		Config:       configFile(t, `{"provider": "simulated", "cluster": "prod", "role": "worker"}`),
+		NodeIdentity: filepath.Join(dir, "node.json"), Log: filepath.Join(dir, "preflight.log"),
+		Output: Output{
+			JSON: true, Report: filepath.Join(dir, "report.json"), Metrics: filepath.Join(dir, "preflight.prom"),
+			Stdout: &stdout, Stderr: &stderr,
+		},
+		Timeout: time.Minute, Clock: passive,
+	}
+	report, err := Run(t.Context(), cloud.NewRegistry(simulated{passive}), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Result != preflight.RunFailed || !report.Started.Equal(started) ||
+		report.Milliseconds != duration.Milliseconds() || report.Machine != "i-7" {
+		t.Errorf("report is %+v", report)
+	}
+	if id, err := node.Read(options.NodeIdentity); err != nil || id != machine {
+		t.Errorf("identity is %+v, %v", id, err)
+	}
+	if file := read(t, options.Report); file != stdout.String() || !json.Valid(stdout.Bytes()) {
+		t.Errorf("standard output and the report differ:\n%s\n%s", stdout.String(), file)
+	}
+	if metrics := read(t, options.Metrics); !strings.Contains(metrics, `check="clock",status="fail"`) {
+		t.Errorf("metrics are\n%s", metrics)
+	}
+	log := read(t, options.Log)
+	for _, want := range []string{`"check":"clock","status":"fail"`, `"failed":1,"warned":0,"duration_ms":1500`} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log lacks %s:\n%s", want, log)
+		}
+	}
+	if !strings.Contains(stderr.String(), "FAIL clock") || strings.Contains(stderr.String(), `"duration_ms"`) {
+		t.Errorf("standard error is\n%s", stderr.String())
+	}
+	if all := stdout.String() + stderr.String() + log; strings.Contains(all, "a-secret-token") {
+		t.Errorf("a secret was published:\n%s", all)
+	}
+}
+
+// TestNodeNamesOfOtherProviders: where the release does not know the cloud's names, nodes have BOSH's.
+func TestNodeNamesOfOtherProviders(t *testing.T) {
+	const vm = `"vm": {"instance_group": "worker", "instance_id": "1a2b3c4d-0000-4000-8000-000000000000",
+		"address": "10.0.0.7"}, `
+	const config = `"provider": "gce", "cluster": "prod", "role": "control"}`
+	var stderr bytes.Buffer
+	options := Options{
+		Config: configFile(t, "{"+vm+config), NodeIdentity: filepath.Join(t.TempDir(), "node.json"),
+		Output: Output{Stdout: io.Discard, Stderr: &stderr}, Clock: clock.RealClock{},
+	}
+	_, err := Run(t.Context(), providers.All(), options)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr.String())
+	}
+	id, err := node.Read(options.NodeIdentity)
+	if err != nil || id.Name != "worker-1a2b3c4d" || id.Address != "10.0.0.7" || id.ProviderID != "" {
+		t.Errorf("%+v, %v\n%s", id, err, stderr.String())
+	}
+	options.Config = configFile(t, "{"+config)
+	if report, err := Run(t.Context(), providers.All(), options); report != nil || err == nil ||
+		!strings.Contains(err.Error(), "vm is incomplete") {
+		t.Errorf("without the VM: %+v, %v", report, err)
+	}
+}
+
+// configFile writes a configuration and returns its path.
+func configFile(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "preflight.json")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
