@@ -136,6 +136,17 @@ func (s *suite) createOptional(ctx context.Context) error {
 			return err
 		}
 	}
+	if s.config.Gateway {
+		for resource, object := range gatewayObjects() {
+			api := s.dynamic.Resource(resource).Namespace(s.namespace)
+			if err := s.create(ctx, object.GetKind()+" "+appName, func() error {
+				_, err := api.Create(ctx, object, metav1.CreateOptions{})
+				return err
+			}); err != nil {
+				return err
+			}
+		}
+	}
 	if s.config.PodRoles.Issuer != "" {
 		return s.create(ctx, "ServiceAccount "+roledName, func() error {
 			_, err := s.client.CoreV1().ServiceAccounts(s.namespace).Create(ctx, roledAccount(), metav1.CreateOptions{})

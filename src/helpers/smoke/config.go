@@ -34,6 +34,8 @@ type Config struct {
 	LoadBalancer LoadBalancer `json:"load_balancer"`
 	// Ingress is true if the cluster has the AWS Load Balancer Controller.
 	Ingress bool `json:"ingress"`
+	// Gateway is true if that controller serves Gateway API.
+	Gateway bool `json:"gateway"`
 	// PodRoles configures the check of IAM roles for pods.
 	PodRoles PodRoles `json:"pod_roles"`
 	// Metrics is true if the cluster has metrics-server.
@@ -64,6 +66,8 @@ type PodRoles struct {
 
 // Storage is the part of Config about claims.
 type Storage struct {
+	// Driver of the volumes, such as ebs.csi.aws.com: its jobs have the logs to read.
+	Driver string `json:"driver"`
 	// Classes are the names of the StorageClasses to test, none by default.
 	Classes []string `json:"classes"`
 	// Timeout limits the test of each class.
@@ -120,6 +124,11 @@ func (s *Storage) check() error {
 	var problems []error
 	if len(s.Classes) > 0 && s.Timeout <= 0 {
 		problems = append(problems, fmt.Errorf("storage.timeout is %s; it must be more than 0, such as 8m", s.Timeout))
+	}
+	if len(s.Classes) > 0 && volumeJobs[s.Driver] == "" {
+		problems = append(problems, fmt.Errorf(
+			"storage.driver is %q; it must be %s or %s", s.Driver, ebsDriver, cinderDriver,
+		))
 	}
 	for n, class := range s.Classes {
 		if class == "" {

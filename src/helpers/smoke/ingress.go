@@ -59,9 +59,9 @@ func (s *suite) checkIngress(ctx context.Context) (string, error) {
 	return s.answersSteadily(ctx, host)
 }
 
-// ingressGone deletes the run's Ingress, and returns an error while it exists: its controller needs its Service and
+// ingressesGone deletes the run's Ingress, and returns an error while it exists: its controller needs its Service and
 // its IngressClass to delete the load balancer.
-func (s *suite) ingressGone(ctx context.Context) error {
+func (s *suite) ingressesGone(ctx context.Context) error {
 	if !s.config.Ingress {
 		return nil
 	}
@@ -70,13 +70,26 @@ func (s *suite) ingressGone(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return allGone(ctx, "Ingresses", "AWS Load Balancer Controller", list.Items, ingresses.Delete)
+}
+
+// allGone deletes objects, and returns an error while there are any: their controller has to delete load balancers.
+func allGone[T any, P interface {
+	*T
+	metav1.Object
+}](
+	ctx context.Context, kind, controller string, items []T,
+	remove func(context.Context, string, metav1.DeleteOptions) error,
+) error {
 	var left []string
-	for _, item := range list.Items {
-		left = append(left, item.Name)
-		if item.DeletionTimestamp != nil {
+	for i := range items {
+		item := P(&items[i])
+		left = append(left, item.GetName())
+		if item.GetDeletionTimestamp() != nil {
 			continue
 		}
-		if err := ingresses.Delete(ctx, item.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		err := remove(ctx, item.GetName(), metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
@@ -84,7 +97,7 @@ func (s *suite) ingressGone(ctx context.Context) error {
 		return nil
 	}
 	return fmt.Errorf(
-		"Ingress %s still exists: the AWS Load Balancer Controller has not deleted its load balancer yet",
-		strings.Join(left, ", "),
+		"%s %s still exist: the %s has not deleted their load balancers yet",
+		kind, strings.Join(left, ", "), controller,
 	)
 }

@@ -53,6 +53,9 @@ func (c *Config) roles() []string {
 	if c.Ingress {
 		roles = append(roles, "kubernetes.bosh.io:smoke-tests-ingress-run")
 	}
+	if c.Gateway {
+		roles = append(roles, "kubernetes.bosh.io:smoke-tests-gateway-run")
+	}
 	if c.PodRoles.Issuer != "" {
 		roles = append(roles, "kubernetes.bosh.io:smoke-tests-pod-roles-run")
 	}

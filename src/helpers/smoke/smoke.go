@@ -8,9 +8,9 @@
 // are gone. A later run deletes what a killed run has left behind, once that run's time is over.
 //
 // In its own namespace a run has the permissions of the ClusterRole kubernetes.bosh.io:smoke-tests-run, and with
-// StorageClasses, Ingresses or roles of pods to test those of kubernetes.bosh.io:smoke-tests-storage-run, …-ingress-run
-// or …-pod-roles-run: it binds them itself, which an admission policy permits in namespaces of runs only. In the whole
-// cluster it needs these:
+// StorageClasses, Ingresses, Gateways or roles of pods to test those of kubernetes.bosh.io:smoke-tests-storage-run,
+// …-ingress-run, …-gateway-run or …-pod-roles-run: it binds them itself, which an admission policy permits in
+// namespaces of runs only. In the whole cluster it needs these:
 //
 //	""                 namespaces       create, delete, get, list
 //	""                 nodes            list
@@ -116,7 +116,7 @@ func Run(ctx context.Context, restConfig *rest.Config, config Config, output io.
 type suite struct {
 	config Config
 	client kubernetes.Interface
-	// dynamic is the client for snapshots, which client-go has no types for.
+	// dynamic is the client for snapshots and Gateways, which client-go has no types for.
 	dynamic dynamic.Interface
 	// exec runs a command in a pod and returns its standard output.
 	exec func(ctx context.Context, namespace, pod string, command ...string) (string, error)
@@ -196,6 +196,14 @@ func (s *suite) checks() []check {
 			checks,
 			check{
 				name: "ingress", requires: []string{checkPods}, timeout: s.limits.loadBalancer, run: s.checkIngress,
+			},
+		)
+	}
+	if s.config.Gateway {
+		checks = append(
+			checks,
+			check{
+				name: "gateway", requires: []string{checkPods}, timeout: s.limits.loadBalancer, run: s.checkGateway,
 			},
 		)
 	}
@@ -333,33 +341,14 @@ func (s *suite) removeLeftovers(ctx context.Context) {
 // cleanUp deletes the load balancers first, while their controllers still find the namespace's other objects, then the
 // namespace, and waits until all are gone, volumes and snapshots too.
 func (s *suite) cleanUp(ctx context.Context) (string, error) {
-	services := s.client.CoreV1().Services(s.namespace)
 	err := s.eventually(ctx, func() error {
-		ingress := s.ingressGone(ctx)
-		list, err := services.List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
+		// One after the other: the controller keeps the security group that its load balancers share if the last two
+		// disappear in the same moment (docs/load-balancers.md).
+		application := s.gatewaysGone(ctx)
+		if application == nil {
+			application = s.ingressesGone(ctx)
 		}
-		var left []string
-		for _, item := range list.Items {
-			if item.Spec.Type != corev1.ServiceTypeLoadBalancer {
-				continue
-			}
-			left = append(left, item.Name)
-			if item.DeletionTimestamp == nil {
-				if err := services.Delete(ctx, item.Name, metav1.DeleteOptions{}); err != nil &&
-					!apierrors.IsNotFound(err) {
-					return err
-				}
-			}
-		}
-		if len(left) > 0 {
-			return errors.Join(ingress, fmt.Errorf(
-				"Services %s still exist: the cloud controller has not deleted their load balancers yet",
-				strings.Join(left, ", "),
-			))
-		}
-		return ingress
+		return errors.Join(application, s.balancedServicesGone(ctx))
 	})
 	if err != nil {
 		// Delete the namespace anyway, so that everything else is deleted.
@@ -379,6 +368,18 @@ func (s *suite) cleanUp(ctx context.Context) (string, error) {
 		deleted = "its load balancers, volumes and snapshots were"
 	}
 	return fmt.Sprintf("namespace %s and %s deleted", s.namespace, deleted), err
+}
+
+func (s *suite) balancedServicesGone(ctx context.Context) error {
+	services := s.client.CoreV1().Services(s.namespace)
+	list, err := services.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	balanced := slices.DeleteFunc(
+		list.Items, func(item corev1.Service) bool { return item.Spec.Type != corev1.ServiceTypeLoadBalancer },
+	)
+	return allGone(ctx, "Services", "cloud controller", balanced, services.Delete)
 }
 
 func (s *suite) namespaceGone(ctx context.Context) error {

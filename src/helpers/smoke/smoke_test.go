@@ -21,6 +21,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -39,8 +40,10 @@ type world struct {
 	client kubernetes.Interface
 	// dynamic is the client for snapshots; without it the cluster has no storage.
 	dynamic dynamic.Interface
+	// gateways is the client for Gateways; without it the cluster has none.
+	gateways dynamic.Interface
 	// broken makes one thing fail: "pull", "dns", "load balancer", "exec", "proxy", "provisioning", "slow", "data",
-	// "restore", "ingress", "token".
+	// "restore", "ingress", "gateway", "token".
 	broken string
 	// prefix begins the names of the namespaces that this world simulates.
 	prefix string
@@ -72,6 +75,9 @@ func (w *world) run(ctx context.Context) {
 		w.kubelet(ctx)
 		w.cloud(ctx)
 		w.ingresses(ctx)
+		if w.gateways != nil {
+			w.serveGateways(ctx)
+		}
 		if w.dynamic != nil {
 			w.storage(ctx)
 		}
@@ -186,6 +192,51 @@ func (w *world) ingresses(ctx context.Context) {
 	}
 }
 
+// serveGateways does what the controller does with Gateways that have a route.
+func (w *world) serveGateways(ctx context.Context) {
+	list, err := w.gateways.Resource(gateways).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return
+	}
+	for _, item := range list.Items {
+		api, key := w.gateways.Resource(gateways).Namespace(item.GetNamespace()), "gateway "+item.GetName()
+		class, _, _ := unstructured.NestedString(item.Object, "spec", "gatewayClassName")
+		patch := func(content string, subresources ...string) {
+			_, _ = api.Patch(
+				ctx, item.GetName(), types.MergePatchType, []byte(content), metav1.PatchOptions{}, subresources...,
+			)
+		}
+		switch {
+		case !strings.HasPrefix(item.GetNamespace(), w.prefix), class != "alb",
+			w.broken == "gateway" && item.GetDeletionTimestamp() == nil:
+		case item.GetDeletionTimestamp() != nil:
+			patch(`{"metadata": {"finalizers": null}}`)
+			w.set(key, false)
+		case len(item.GetFinalizers()) == 0:
+			patch(`{"metadata": {"finalizers": ["gateway.k8s.aws/alb"]}}`)
+			w.set(key, true)
+		case w.routed(ctx, item.GetNamespace(), item.GetName()):
+			patch(`{"status": {"addresses": [{"type": "Hostname", "value": "gateway.example"}]}}`, "status")
+		}
+	}
+}
+
+// routed reports whether a route of the Gateway forwards to a Service of type NodePort.
+func (w *world) routed(ctx context.Context, namespace, gateway string) bool {
+	list, err := w.gateways.Resource(routes).Namespace(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false
+	}
+	for _, item := range list.Items {
+		text, err := item.MarshalJSON()
+		if err == nil && strings.Contains(string(text), `"parentRefs":[{"name":"`+gateway+`"}]`) &&
+			strings.Contains(string(text), `"backendRefs":[{"name":"`+nodePortName+`","port":80}]`) {
+			return true
+		}
+	}
+	return false
+}
+
 // roleToken is what a pod of a ServiceAccount with a role finds.
 func (w *world) roleToken(namespace string) string {
 	issuer := worldIssuer
@@ -297,6 +348,7 @@ func (w *world) suiteFor(output *bytes.Buffer) *suite {
 		image:        "example/smoke-test:1",
 		LoadBalancer: LoadBalancer{Enabled: true, Types: []string{"classic", "nlb"}},
 		Ingress:      true,
+		Gateway:      w.gateways != nil,
 		PodRoles:     PodRoles{Issuer: worldIssuer},
 	}
 	s := &suite{
@@ -408,8 +460,14 @@ func errandOf(t *testing.T, cluster *kubetest.Cluster, jobs ...string) (kubernet
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "roles.yml"), []byte(rolePolicy), 0o600); err != nil {
+	definitions, err := os.ReadFile("testdata/gateways.yml")
+	if err != nil {
 		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"roles.yml": []byte(rolePolicy), "gateways.yml": definitions} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	options := addons.Options{Dirs: []string{dir}, Timeout: time.Minute}
 	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), options, slog.New(slog.DiscardHandler)); err != nil {
@@ -431,12 +489,18 @@ func TestAgainstRealControlPlane(t *testing.T) {
 	t.Parallel()
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
 	admin := cluster.Admin()
-	errand, _ := errandOf(t, cluster, "kubernetes-addons", "aws-load-balancer-controller", "pod-roles")
+	errand, untyped := errandOf(t, cluster, "kubernetes-addons", "aws-load-balancer-controller", "pod-roles")
+	adminDynamic, err := dynamic.NewForConfig(cluster.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
 	readyNode(t, admin, "node-a")
+	awaitPods(t, admin)
 	var worlds atomic.Int32
 	start := func(t *testing.T, broken string) *world {
 		t.Parallel() // the cases spend their time waiting for the deletion of namespaces
 		w := newWorld(admin, broken, fmt.Sprintf("smoke-tests-%d", worlds.Add(1)))
+		w.gateways = adminDynamic
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		go func() { defer close(done); w.run(ctx) }()
@@ -453,7 +517,7 @@ func TestAgainstRealControlPlane(t *testing.T) {
 			"pull",
 			[]string{
 				"pods", "logs", "exec", "DNS", "pod to pod", "service", "API to service", "node port",
-				"load balancer classic", "load balancer nlb", "ingress", "pod roles",
+				"load balancer classic", "load balancer nlb", "ingress", "gateway", "pod roles",
 			},
 			"ImagePullBackOff no such host",
 		},
@@ -466,6 +530,10 @@ func TestAgainstRealControlPlane(t *testing.T) {
 		"no application load balancer": {
 			"ingress", []string{"ingress"},
 			"Ingress web has no load balancer yet; see the log of aws-load-balancer-controller",
+		},
+		"no load balancer of a Gateway": {
+			"gateway", []string{"gateway"},
+			"Gateway web has no load balancer yet; see the log of aws-load-balancer-controller",
 		},
 		"token of another issuer": {
 			"token", []string{"pod roles"}, `is of issuer "https://kubernetes.default.svc"`,
@@ -482,7 +550,7 @@ func TestAgainstRealControlPlane(t *testing.T) {
 			w := start(t, test.broken)
 			var output bytes.Buffer
 			s := w.suiteFor(&output)
-			s.client = errand
+			s.client, s.dynamic = errand, untyped
 			err := s.run(context.Background())
 			t.Logf("%v\n%s", err, output.String())
 			want := fmt.Sprintf(
@@ -510,7 +578,7 @@ func TestAgainstRealControlPlane(t *testing.T) {
 		var output bytes.Buffer
 		ctx, cancel := context.WithCancel(context.Background())
 		s := w.suiteFor(&output)
-		s.fetch = nil
+		s.fetch, s.dynamic = nil, untyped
 		checked := s.exec
 		s.exec = func(ctx context.Context, namespace, pod string, command ...string) (string, error) {
 			cancel()
@@ -544,6 +612,23 @@ func TestAgainstRealControlPlane(t *testing.T) {
 		if got := phase(t, admin, running.Name); got != "Active" {
 			t.Errorf("the namespace of a run in progress is %s", got)
 		}
+	})
+}
+
+// awaitPods waits until the controllers create pods: on a busy machine they start later than the limit of a check.
+func awaitPods(t *testing.T, admin kubernetes.Interface) {
+	t.Helper()
+	object := deployment("example/probe:1")
+	object.Name = "probe"
+	if _, err := admin.AppsV1().Deployments("default").Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually.Succeeds(t, 2*time.Minute, "pods of a Deployment", func() error {
+		pods, err := admin.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+		if err == nil && len(pods.Items) == 0 {
+			err = errors.New("none")
+		}
+		return err
 	})
 }
 

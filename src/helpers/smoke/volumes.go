@@ -29,13 +29,21 @@ const (
 	selectedNode = "volume.kubernetes.io/selected-node"
 	gib          = 1 << 30
 	ebsDriver    = "ebs.csi.aws.com"
+	cinderDriver = "cinder.csi.openstack.org"
 	// releasedTooLong is longer than EC2 takes to delete a volume, with all attempts after a fault.
 	releasedTooLong = 15 * time.Minute
 	// volumeFile is on the volume.
 	volumeFile = "/data/text"
-	// volumeHint names the log to read if no Event tells what is wrong.
-	volumeHint = "; see the logs of job ebs-csi-controller on the control VMs, and of ebs-csi-node on the node"
 )
+
+// volumeJobs begins the names of each driver's jobs.
+var volumeJobs = map[string]string{ebsDriver: "ebs-csi", cinderDriver: "cinder-csi"}
+
+// volumeHint names the log to read if no Event tells what is wrong.
+func (s *suite) volumeHint() string {
+	jobs := volumeJobs[s.config.Storage.Driver]
+	return "; see the logs of job " + jobs + "-controller on the control VMs, and of " + jobs + "-node on the node"
+}
 
 // volumeLabels are the labels of pods with volumes, which no Service selects.
 var volumeLabels = map[string]string{"app.kubernetes.io/name": "volume"}
@@ -99,15 +107,15 @@ func (v *volumeTest) readClass(ctx context.Context, name string) error {
 			return poll.Permanent(
 				fmt.Errorf(
 					"StorageClass %s does not exist: see kubectl get storageclass, and storage_classes of job "+
-						"ebs-csi-controller, which post-start of kubernetes-addons applies",
-					name,
+						"%s-controller, which post-start of kubernetes-addons applies",
+					name, volumeJobs[v.config.Storage.Driver],
 				),
 			)
 		}
 		return err
 	})
 	if err == nil {
-		v.size = volumeSize(v.class.Parameters)
+		v.size = volumeSize(v.class)
 	}
 	return err
 }
@@ -198,7 +206,7 @@ func (v *volumeTest) runPod(ctx context.Context, name, claim, avoid string) (nod
 
 // warningAbout returns the latest warning about a claim or its pod as the end of a sentence.
 func (v *volumeTest) warningAbout(ctx context.Context, claim, pod string) string {
-	return v.lastWarning(ctx, v.namespace, volumeHint, func(object corev1.ObjectReference) bool {
+	return v.lastWarning(ctx, v.namespace, v.volumeHint(), func(object corev1.ObjectReference) bool {
 		return object.Kind == "PersistentVolumeClaim" && object.Name == claim ||
 			object.Kind == "Pod" && object.Name == pod
 	})
@@ -359,7 +367,7 @@ func (v *volumeTest) snapshot(ctx context.Context, class string) error {
 		problem, _, _ := unstructured.NestedString(taken.Object, "status", "error", "message")
 		return fmt.Errorf(
 			"VolumeSnapshot %s is not ready to use %s%s", v.name, problem,
-			v.lastWarning(ctx, v.namespace, volumeHint,
+			v.lastWarning(ctx, v.namespace, v.volumeHint(),
 				func(object corev1.ObjectReference) bool {
 					return object.Kind == "VolumeSnapshot" && object.Name == v.name
 				}),
@@ -446,9 +454,7 @@ func (s *suite) noteReleasedVolumes(ctx context.Context) {
 			continue
 		}
 		name, id := volume.Name, volume.Spec.CSI.VolumeHandle
-		warning := s.lastWarning(ctx, metav1.NamespaceDefault, volumeHint, func(object corev1.ObjectReference) bool {
-			return object.Kind == "PersistentVolume" && object.Name == name
-		})
+		warning := s.warningAboutVolume(ctx, name)
 		s.report.line("WARNING", "released volumes", strings.Join([]string{
 			fmt.Sprintf("PersistentVolume %s (%s) is Released since %s, and its volume was not deleted%s", name, id,
 				since.UTC().Format(time.RFC3339), warning),
@@ -457,6 +463,13 @@ func (s *suite) noteReleasedVolumes(ctx context.Context) {
 			"kubectl delete pv " + name + " (docs/storage.md)",
 		}, "\n"))
 	}
+}
+
+// warningAboutVolume returns the latest warning about a PersistentVolume as the end of a sentence.
+func (s *suite) warningAboutVolume(ctx context.Context, name string) string {
+	return s.lastWarning(ctx, metav1.NamespaceDefault, s.volumeHint(), func(object corev1.ObjectReference) bool {
+		return object.Kind == "PersistentVolume" && object.Name == name
+	})
 }
 
 // volumesGone returns an error while a volume or a snapshot of the run exists.
@@ -471,9 +484,7 @@ func (s *suite) volumesGone(ctx context.Context) error {
 		if volume.Spec.CSI != nil {
 			id = " (" + volume.Spec.CSI.VolumeHandle + ")"
 		}
-		warning := s.lastWarning(ctx, metav1.NamespaceDefault, volumeHint, func(object corev1.ObjectReference) bool {
-			return object.Kind == "PersistentVolume" && object.Name == volume.Name
-		})
+		warning := s.warningAboutVolume(ctx, volume.Name)
 		left = append(
 			left,
 			fmt.Errorf(
@@ -488,7 +499,7 @@ func (s *suite) volumesGone(ctx context.Context) error {
 			left,
 			fmt.Errorf(
 				"VolumeSnapshotContent %s still exists: csi-snapshotter has not deleted the snapshot yet%s", name,
-				volumeHint,
+				s.volumeHint(),
 			),
 		)
 	}
@@ -554,9 +565,18 @@ var ebsLimits = map[string]struct{ size, iops, ratio int64 }{
 	"gp3": {1, 3000, 500}, "io1": {4, 100, 50}, "io2": {4, 100, 1000}, "st1": {125, 0, 0}, "sc1": {125, 0, 0},
 }
 
-// volumeSize returns the size in GiB of the smallest volume that has what a class's parameters ask for (EBS user guide,
-// "Amazon EBS volume types"). For smaller ones the driver lowers IOPS, and EC2 refuses what they are too few for.
-func volumeSize(parameters map[string]string) int64 {
+// volumeSize returns the size in GiB of the smallest volume that has what a class's parameters ask for. The types of
+// Cinder have no minimum that users could ask for.
+func volumeSize(class *storagev1.StorageClass) int64 {
+	if class.Provisioner == cinderDriver {
+		return 1
+	}
+	return ebsSize(class.Parameters)
+}
+
+// ebsSize follows the EBS user guide, "Amazon EBS volume types". For smaller volumes the driver lowers IOPS, and EC2
+// refuses what they are too few for.
+func ebsSize(parameters map[string]string) int64 {
 	number := map[string]int64{}
 	kind := "gp3" // the driver's default
 	for key, value := range parameters {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -334,10 +335,10 @@ func TestStorage(t *testing.T) {
 	errand, errandUntyped := errandOf(t, cluster, "kubernetes-addons", "ebs-csi-controller")
 	readyNode(t, cluster.Admin(), "node-a")
 	readyNode(t, cluster.Admin(), "node-b")
-	worlds := 0
+	var worlds atomic.Int32
 	start := func(t *testing.T, broken string, classes ...string) (*world, *suite, *bytes.Buffer) {
-		worlds++
-		w := newWorld(cluster.Admin(), broken, fmt.Sprintf("smoke-tests-storage-%d", worlds))
+		t.Parallel() // first: a world that waits for its turn would keep the API server busy
+		w := newWorld(cluster.Admin(), broken, fmt.Sprintf("smoke-tests-storage-%d", worlds.Add(1)))
 		w.dynamic = untyped
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
@@ -346,7 +347,9 @@ func TestStorage(t *testing.T) {
 		output := &bytes.Buffer{}
 		s := w.suiteFor(output)
 		s.client, s.dynamic = errand, errandUntyped
-		s.config.Storage = Storage{Classes: classes, Timeout: duration.Duration(10 * time.Second)}
+		s.config.Storage = Storage{
+			Driver: ebsDriver, Classes: classes, Timeout: duration.Duration(10 * time.Second),
+		}
 		s.config.LoadBalancer, s.config.Ingress, s.config.PodRoles = LoadBalancer{}, false, PodRoles{}
 		return w, s, output
 	}
@@ -375,10 +378,13 @@ func TestStorage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, s, output := start(t, test.broken, test.classes...)
-			if test.broken != "provisioning" { // the only one that ends by the timeout
+			switch test.broken {
+			case "provisioning": // ends by the timeout, at the first step
+			case "restore": // ends by the timeout, at the last step
+				s.config.Storage.Timeout = duration.Duration(time.Minute)
+			default:
 				s.config.Storage.Timeout = duration.Duration(2 * time.Minute)
 			}
-			t.Parallel()
 			err := s.run(t.Context())
 			if test.failed == "" && err != nil ||
 				test.failed != "" &&
@@ -395,7 +401,6 @@ func TestStorage(t *testing.T) {
 	}
 	t.Run("interrupted while a volume is created that its class retains", func(t *testing.T) {
 		w, s, output := start(t, "slow", retainClass)
-		t.Parallel()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go func() {
@@ -414,7 +419,6 @@ func TestStorage(t *testing.T) {
 	})
 	t.Run("volumes of a killed run", func(t *testing.T) {
 		w, s, _ := start(t, "", retainClass)
-		t.Parallel()
 		ctx := t.Context()
 		old, err := cluster.Admin().
 			CoreV1().
@@ -538,7 +542,7 @@ func TestVolumeSize(t *testing.T) {
 		{map[string]string{"type": "gp2"}, 1},
 		{map[string]string{"type": "st1"}, 125},
 	} {
-		if got := volumeSize(test.parameters); got != test.want {
+		if got := ebsSize(test.parameters); got != test.want {
 			t.Errorf("%v: %d GiB, want %d", test.parameters, got, test.want)
 		}
 	}

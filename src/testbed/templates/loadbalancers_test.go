@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,7 +19,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -32,7 +32,6 @@ import (
 	cloudaws "kubernetes-release/cloud/aws"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
-	"kubernetes-release/internal/tail"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/store"
@@ -51,10 +50,10 @@ type balancers struct {
 	ports   map[string]string
 	dir     string
 	environ []string
-	trusted *x509.CertPool // the certificates that ACM has, for shop.example and api.example
+	trusted *x509.CertPool // the certificates that ACM has
 }
 
-func startBalancers(t *testing.T) *balancers {
+func startBalancers(t *testing.T, ops ...string) *balancers {
 	t.Helper()
 	components := os.Getenv("COMPONENTS_DIR")
 	if components == "" {
@@ -73,16 +72,6 @@ func startBalancers(t *testing.T) *balancers {
 		InstanceProfile: "kubernetes-control", SecurityGroups: []string{awssim.LabSecurityGroup},
 		Tags: store.Tags{"kubernetes.io/cluster/prod": "owned"},
 	}}
-	for _, host := range []string{"shop.example", "api.example"} {
-		chain, key, err := selfsigned.New("test", host)
-		if err != nil || !b.trusted.AppendCertsFromPEM(chain) {
-			t.Fatal(err)
-		}
-		world.Certificates = append(world.Certificates, store.Certificate{
-			ARN: "arn:aws:acm:us-east-1:123456789012:certificate/" + host, Domains: []string{host},
-			Chain: string(chain), Key: string(key),
-		})
-	}
 	policy, err := cloudaws.NewPolicy(cloudaws.PolicyOptions{
 		Role: preflight.Control, Cluster: "prod", VPC: awssim.LabVPC, LoadBalancerController: true,
 	})
@@ -100,6 +89,7 @@ func startBalancers(t *testing.T) *balancers {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.sim.Close() })
+	b.certificates("shop.example", "api.example")
 	serve := func(server *http.Server) string {
 		listener, err := net.Listen("tcp4", "127.0.0.1:0")
 		if err != nil {
@@ -117,7 +107,8 @@ func startBalancers(t *testing.T) *balancers {
 	b.Cluster = kubetest.Start(t, kubetest.Options{})
 	b.client = b.Admin()
 	files := map[string][]byte{}
-	planned := plan(t, deployment{ops: []string{"aws.yml", "enable-aws-load-balancer-controller.yml"}})
+	ops = append([]string{"aws.yml", "enable-aws-load-balancer-controller.yml"}, ops...)
+	planned := plan(t, deployment{ops: ops})
 	control := group(t, planned, "control")
 	for _, job := range control.Instances[0].Rendered {
 		if job.Name == "aws-load-balancer-controller" {
@@ -137,12 +128,7 @@ func startBalancers(t *testing.T) *balancers {
 		)
 	}
 	writeAll(t, b.dir, files)
-	objects, err := addons.Load(
-		[]string{
-			filepath.Join(b.dir, "config/manifests"),
-			filepath.Join(components, "aws-load-balancer-controller/manifests"),
-		}, addons.Images{},
-	)
+	objects, err := addons.Load(b.manifests(planned), addons.Images{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,6 +147,26 @@ func startBalancers(t *testing.T) *balancers {
 	)
 	b.node()
 	return b
+}
+
+// certificates imports certificates for hosts into ACM.
+func (b *balancers) certificates(hosts ...string) {
+	b.Helper()
+	for _, host := range hosts {
+		chain, key, err := selfsigned.New("test", host)
+		if err != nil || !b.trusted.AppendCertsFromPEM(chain) {
+			b.Fatal(err)
+		}
+		if err := b.sim.Update(func(w *store.World) error {
+			w.Certificates = append(w.Certificates, store.Certificate{
+				ARN: "arn:aws:acm:us-east-1:123456789012:certificate/" + host, Domains: []string{host},
+				Chain: string(chain), Key: string(key),
+			})
+			return nil
+		}); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
 
 // startController starts the controller; stop stops it before the test ends.
@@ -193,34 +199,17 @@ func (b *balancers) startController() (stop func()) {
 
 func (b *balancers) run(program string, arguments ...string) (stop func()) {
 	b.Helper()
-	log := filepath.Join(b.TempDir(), filepath.Base(program)+".log")
-	output, err := os.Create(log)
-	if err != nil {
-		b.Fatal(err)
-	}
 	command := exec.Command(program, arguments...)
-	command.Env, command.Stdout, command.Stderr = b.environ, output, output
-	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := command.Start(); err != nil {
-		b.Fatal(err)
-	}
-	stop = func() {
-		_ = command.Process.Kill()
-		_ = command.Wait()
-	}
+	command.Env = b.environ
+	log, stop := kubetest.StartProgram(b.T, command)
 	b.Cleanup(func() {
 		stop()
-		output.Close()
-		end, err := tail.File(log, 0, 4<<20, 12_000)
-		if b.Failed() {
-			b.Logf("%s: %v\n%s", filepath.Base(program), err, end)
-		}
 		text, err := os.ReadFile(log)
 		if err != nil {
 			b.Error(err)
 		}
 		for line := range strings.Lines(string(text)) {
-			if strings.Contains(line, "forbidden") {
+			if strings.Contains(line, "forbidden") && !strings.Contains(line, finalizerPolicy) {
 				b.Errorf("%s lacks a permission: %s", filepath.Base(program), line)
 			}
 		}
@@ -232,25 +221,10 @@ func (b *balancers) run(program string, arguments ...string) (stop func()) {
 func (b *balancers) node() {
 	b.Helper()
 	nodes := b.client.CoreV1().Nodes()
-	node, err := nodes.Create(b.Context(), &corev1.Node{
+	kubetest.CreateUninitializedNode(b.T, b.client, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "node-a"},
-		Spec: corev1.NodeSpec{
-			ProviderID: "aws:///us-east-1a/" + balancerNode,
-			Taints: []corev1.Taint{{
-				Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true",
-				Effect: corev1.TaintEffectNoSchedule,
-			}},
-		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	node.Status.Conditions = []corev1.NodeCondition{
-		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()},
-	}
-	if _, err := nodes.UpdateStatus(b.Context(), node, metav1.UpdateOptions{}); err != nil {
-		b.Fatal(err)
-	}
+		Spec:       corev1.NodeSpec{ProviderID: "aws:///us-east-1a/" + balancerNode},
+	})
 	eventually.Succeeds(b.T, time.Minute, "node is initialized", func() error {
 		n, err := nodes.Get(b.Context(), "node-a", metav1.GetOptions{})
 		if err == nil && slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
@@ -372,7 +346,7 @@ func (b *balancers) hostOf(what string, read func() (string, error)) []netip.Add
 	var host string
 	eventually.Succeeds(b.T, time.Minute, "host name of "+what, func() (err error) {
 		if host, err = read(); err == nil && host == "" {
-			err = fmt.Errorf("none yet")
+			err = errors.New("none yet")
 		}
 		return err
 	})
@@ -386,11 +360,29 @@ func (b *balancers) hostOf(what string, read func() (string, error)) []netip.Add
 func (b *balancers) serviceHost(name string) func() (string, error) {
 	return func() (string, error) {
 		s, err := b.client.CoreV1().Services("default").Get(b.Context(), name, metav1.GetOptions{})
-		if err != nil || len(s.Status.LoadBalancer.Ingress) == 0 {
+		if err == nil && len(s.Status.LoadBalancer.Ingress) == 0 {
+			err = fmt.Errorf("none yet, finalizers %q, %s", s.Finalizers, b.events(name))
+		}
+		if err != nil {
 			return "", err
 		}
 		return s.Status.LoadBalancer.Ingress[0].Hostname, nil
 	}
+}
+
+// events describes the Events of the objects of that name.
+func (b *balancers) events(name string) string {
+	list, err := b.client.CoreV1().Events("default").List(
+		b.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name},
+	)
+	if err != nil {
+		return fmt.Sprintf("Events: %v", err)
+	}
+	text := "Events:"
+	for _, e := range list.Items {
+		text += fmt.Sprintf("\n%s %dx %s: %s", e.LastTimestamp.Format(time.TimeOnly), e.Count, e.Reason, e.Message)
+	}
+	return text
 }
 
 // released waits until no controller has anything to do for a Service any more, as docs/load-balancers.md describes it.
@@ -408,7 +400,10 @@ func (b *balancers) released(name string) {
 func (b *balancers) ingressHost(name string) func() (string, error) {
 	return func() (string, error) {
 		i, err := b.client.NetworkingV1().Ingresses("default").Get(b.Context(), name, metav1.GetOptions{})
-		if err != nil || len(i.Status.LoadBalancer.Ingress) == 0 {
+		if err == nil && len(i.Status.LoadBalancer.Ingress) == 0 {
+			err = fmt.Errorf("none yet, %s", b.events(name))
+		}
+		if err != nil {
 			return "", err
 		}
 		return i.Status.LoadBalancer.Ingress[0].Hostname, nil
@@ -552,11 +547,13 @@ func TestLoadBalancerController(t *testing.T) {
 	if n := len(b.sim.World().ClassicLoadBalancers); n != 1 {
 		t.Errorf("%d classic load balancers, want 1", n)
 	}
+	b.checkFinalizers("classic")
+	b.checkTypes("classic")
 
 	if err := ingresses.Delete(t.Context(), "shop", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"tcp", "classic", "web", "api"} {
+	for _, name := range []string{"tcp", "classic", "annotated", "web", "api"} {
 		if err := services.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
