@@ -203,10 +203,14 @@ func (s settings) available(ctx context.Context, client kubernetes.Interface) er
 }
 
 // withoutUnused drops what the controller does not read, so that it takes little memory in a large cluster: it knows
-// all pods.
+// all pods. It also drops the annotations of policies, by which the controller limits its log (getIptablesNFlogLimit in
+// pkg/controllers/netpol/utils.go of kube-router). It accepts limits that iptables refuses, such as 0/minute, and
+// writes the rules of all policies at once: whoever can create a policy in one namespace would stop those of all
+// others.
 func withoutUnused(object any) (any, error) {
 	if object, ok := object.(metav1.Object); ok {
 		object.SetManagedFields(nil)
+		object.SetAnnotations(nil)
 	}
 	pod, ok := object.(*corev1.Pod)
 	if !ok {

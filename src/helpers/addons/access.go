@@ -64,8 +64,7 @@ type access struct {
 
 func newAccess(config *rest.Config) (access, error) {
 	config = rest.CopyConfig(config)
-	config.QPS, config.Burst = 100, 200
-	config.Timeout = requestTimeout
+	config.QPS, config.Timeout = -1, requestTimeout // maxRequests is the limit
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return access{}, fmt.Errorf("API client: %w", err)

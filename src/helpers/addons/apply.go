@@ -196,12 +196,16 @@ func (a *applier) applyAndPrune(ctx context.Context, objects []Object) error {
 
 // plan adds every object to the inventory, and marks those that exist already and belong to someone else.
 func (a *applier) plan(ctx context.Context, objects []Object) error {
-	for _, object := range objects {
-		live, err := a.get(ctx, object.key(), object.GroupVersionKind().Version)
-		if err != nil {
-			return fmt.Errorf("%s: %w", object, err)
-		}
-		k := object.key()
+	live := make([]*unstructured.Unstructured, len(objects))
+	err := sideBySide(ctx, objects, func(n int, object Object) (err error) {
+		live[n], err = a.get(ctx, object.key(), object.GroupVersionKind().Version)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for n, object := range objects {
+		k, live := object.key(), live[n]
 		e, known := a.inventory.entries[k]
 		switch {
 		case live == nil:
@@ -227,14 +231,22 @@ func appliedByUs(live *unstructured.Unstructured) bool {
 	})
 }
 
+// applyAll applies the objects of each position side by side, and custom resources one after the other.
 func (a *applier) applyAll(ctx context.Context, objects []Object) error {
-	for n, object := range objects {
-		if err := a.applyOne(ctx, object); err != nil {
-			return fmt.Errorf("%s: %w", object, err)
+	for step := range steps(objects) {
+		states := make([]state, len(step))
+		err := sideBySide(ctx, step, func(n int, object Object) (err error) {
+			states[n], err = a.applyOne(ctx, object)
+			return err
+		})
+		for n, object := range step {
+			a.record(object.key(), states[n])
 		}
-		isLastDefinition := isDefinition(object) && (n+1 == len(objects) || !isDefinition(objects[n+1]))
-		if isLastDefinition {
-			if err := a.waitForDefinitions(ctx, objects[:n+1]); err != nil {
+		if err != nil {
+			return err
+		}
+		if isDefinition(step[0]) {
+			if err := a.waitForDefinitions(ctx, step); err != nil {
 				return err
 			}
 		}
@@ -242,32 +254,39 @@ func (a *applier) applyAll(ctx context.Context, objects []Object) error {
 	return nil
 }
 
-func (a *applier) applyOne(ctx context.Context, object Object) error {
-	k := object.key()
-	before, err := a.get(ctx, k, object.GroupVersionKind().Version)
-	if err != nil {
-		return err
+// state is an object before and after it was applied; before is nil if it did not exist, after if it was not applied.
+type state struct{ before, after *unstructured.Unstructured }
+
+func (a *applier) applyOne(ctx context.Context, object Object) (state, error) {
+	before, err := a.get(ctx, object.key(), object.GroupVersionKind().Version)
+	if err != nil || a.upToDate(object, before) {
+		return state{before, before}, err
 	}
-	after := before
-	if !a.upToDate(object, before) {
-		if after, err = a.patch(ctx, object, nil); err != nil {
-			return explain(err)
-		}
+	after, err := a.patch(ctx, object, nil)
+	if err != nil {
+		return state{}, explain(err)
+	}
+	return state{before, after}, nil
+}
+
+// record notes in the inventory, the result and the log what has been applied.
+func (a *applier) record(k key, applied state) {
+	if applied.after == nil {
+		return
 	}
 	e := a.inventory.entries[k]
-	e.UID = after.GetUID()
+	e.UID = applied.after.GetUID()
 	a.inventory.entries[k] = e
 	switch {
-	case before == nil:
+	case applied.before == nil:
 		a.result.Created++
 		a.log.Info("created", "object", k.String())
-	case !sameContent(before, after):
+	case !sameContent(applied.before, applied.after):
 		a.result.Changed++
 		a.log.Info("changed", "object", k.String())
 	default:
 		a.result.Unchanged++
 	}
-	return nil
 }
 
 // sameContent compares two objects without their status and the server's bookkeeping.

@@ -1,6 +1,7 @@
 package addons
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -179,6 +182,7 @@ func TestAgainstRealAPIServer(t *testing.T) {
 		"deletes only APIServices while others are to be updated":   obsolete,
 		"waits for an unavailable API server":                       unavailable,
 		"explains immutable fields":                                 immutable,
+		"applies objects of one position at the same time":          together,
 	}
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
 		t.Run(name, func(t *testing.T) {
@@ -292,24 +296,30 @@ func validation(b bench) {
 // interrupted stops an apply after its first object in two ways: requests for objects fail, or the last write of the
 // inventory fails too, as if the process had been killed. A later apply without these objects must delete them.
 func interrupted(b bench) {
-	two := map[string]string{"a.yaml": configMap("default", "cut-a", "x"), "b.yaml": configMap("default", "cut-b", "x")}
+	two := map[string]string{
+		"a.yaml": configMap("default", "cut-a", "x"),
+		// Of another step, because objects of one step are applied at the same time.
+		"b.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: cut-b, namespace: default}\n" +
+			"spec: {ports: [{port: 80}]}\n",
+	}
 	for name, alsoInventory := range map[string]bool{"request fails": false, "killed": true} {
 		cut := rest.CopyConfig(b.config)
 		cut.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			applied := false
+			var applied atomic.Bool
 			return roundTripper(func(r *http.Request) (*http.Response, error) {
-				isApply := r.Method == http.MethodPatch && r.URL.Query().Get("dryRun") == ""
-				if applied && (isApply || alsoInventory && r.Method == http.MethodPut) {
+				if applied.Load() && (isApply(r) || alsoInventory && r.Method == http.MethodPut) {
 					return answer(r, http.StatusForbidden), nil
 				}
-				applied = applied || isApply
+				if isApply(r) {
+					applied.Store(true)
+				}
 				return next.RoundTrip(r)
 			})
 		})
 		if _, err := b.applyWith(cut, "inventory-cut", two); err == nil {
 			b.t.Fatalf("%s: the apply was not interrupted", name)
 		}
-		if !b.configMap("default", "cut-a") || b.configMap("default", "cut-b") {
+		if !b.configMap("default", "cut-a") || b.exists("", "v1", "services", "default", "cut-b") {
 			b.t.Fatalf("%s: want the first object and not the second", name)
 		}
 		b.must(
@@ -319,6 +329,62 @@ func interrupted(b bench) {
 		if b.configMap("default", "cut-a") {
 			b.t.Errorf("%s: an object of the interrupted apply was forgotten", name)
 		}
+	}
+}
+
+// isApply reports whether a request applies an object, and not only as a dry run.
+func isApply(r *http.Request) bool {
+	return r.Method == http.MethodPatch && r.URL.Query().Get("dryRun") == ""
+}
+
+// together holds applies of ConfigMaps back until three of them have been sent.
+func together(b bench) {
+	held := rest.CopyConfig(b.config)
+	var sent sync.WaitGroup
+	sent.Add(3)
+	held.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if isApply(r) && strings.Contains(r.URL.Path, "/configmaps/together-") {
+				sent.Done()
+				sent.Wait()
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	var log bytes.Buffer
+	files := map[string]string{"0.yaml": "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: together, " +
+		"namespace: default}\n"}
+	for _, name := range []string{"a", "b", "c"} {
+		files[name+".yaml"] = configMap("default", "together-"+name, "x")
+	}
+	options := Options{Dirs: []string{directory(b.t, files)}, Timeout: 30 * time.Second}
+	finished := make(chan error, 1)
+	go func() {
+		_, err := apply(
+			context.Background(), held, options, "inventory-together", slog.New(slog.NewTextHandler(&log, nil)),
+		)
+		finished <- err
+	}()
+	select {
+	case err := <-finished:
+		if err != nil {
+			b.t.Fatal(err)
+		}
+	case <-time.After(time.Minute):
+		b.t.Fatal("objects that do not depend on each other are applied one after the other")
+	}
+	var created []string
+	for line := range strings.Lines(log.String()) {
+		if _, object, found := strings.Cut(line, "msg=created object="); found {
+			created = append(created, strings.TrimSpace(object))
+		}
+	}
+	want := []string{
+		`"ServiceAccount default/together"`, `"ConfigMap default/together-a"`, `"ConfigMap default/together-b"`,
+		`"ConfigMap default/together-c"`,
+	}
+	if !slices.Equal(created, want) {
+		b.t.Errorf("the log has %q, want %q", created, want)
 	}
 }
 

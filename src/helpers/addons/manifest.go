@@ -193,53 +193,59 @@ func duplicates(objects []Object) error {
 	return errors.Join(problems...)
 }
 
-// order returns the position of a kind in the order of applying: kinds that others need come first. Objects with the
-// same position keep the order of the files.
+// positions are the order of applying: kinds that others need come first. Kinds that are not listed are applied at the
+// empty position. Objects with the same position keep the order of the files.
+var positions = [][]string{
+	{"Namespace"},
+	{"CustomResourceDefinition.apiextensions.k8s.io"},
+	{
+		"PriorityClass.scheduling.k8s.io",
+		"StorageClass.storage.k8s.io",
+		"CSIDriver.storage.k8s.io",
+		"RuntimeClass.node.k8s.io",
+		"ResourceQuota",
+		"LimitRange",
+	},
+	{"ServiceAccount"},
+	{"ClusterRole.rbac.authorization.k8s.io", "Role.rbac.authorization.k8s.io"},
+	{"ClusterRoleBinding.rbac.authorization.k8s.io", "RoleBinding.rbac.authorization.k8s.io"},
+	{"ConfigMap", "Secret"},
+	{"PersistentVolume", "PersistentVolumeClaim"},
+	{"Service", "NetworkPolicy.networking.k8s.io"},
+	{
+		"MutatingAdmissionPolicy.admissionregistration.k8s.io",
+		"ValidatingAdmissionPolicy.admissionregistration.k8s.io",
+	},
+	{
+		"MutatingAdmissionPolicyBinding.admissionregistration.k8s.io",
+		"ValidatingAdmissionPolicyBinding.admissionregistration.k8s.io",
+	},
+	{},
+	{
+		"Pod",
+		"ReplicationController",
+		"ReplicaSet.apps",
+		"Deployment.apps",
+		"StatefulSet.apps",
+		"DaemonSet.apps",
+		"Job.batch",
+		"CronJob.batch",
+	},
+	{
+		"APIService.apiregistration.k8s.io",
+		"ValidatingWebhookConfiguration.admissionregistration.k8s.io",
+		"MutatingWebhookConfiguration.admissionregistration.k8s.io",
+	},
+}
+
+// unlisted is the position of kinds that are not listed.
+var unlisted = slices.IndexFunc(positions, func(kinds []string) bool { return len(kinds) == 0 })
+
+// order returns the position of a kind.
 func order(kind schema.GroupKind) int {
-	classes := [][]string{
-		{"Namespace"},
-		{"CustomResourceDefinition.apiextensions.k8s.io"},
-		{
-			"PriorityClass.scheduling.k8s.io",
-			"StorageClass.storage.k8s.io",
-			"CSIDriver.storage.k8s.io",
-			"RuntimeClass.node.k8s.io",
-			"ResourceQuota",
-			"LimitRange",
-		},
-		{"ServiceAccount"},
-		{"ClusterRole.rbac.authorization.k8s.io", "Role.rbac.authorization.k8s.io"},
-		{"ClusterRoleBinding.rbac.authorization.k8s.io", "RoleBinding.rbac.authorization.k8s.io"},
-		{"ConfigMap", "Secret"},
-		{"PersistentVolume", "PersistentVolumeClaim"},
-		{"Service", "NetworkPolicy.networking.k8s.io"},
+	position := slices.IndexFunc(positions, func(kinds []string) bool { return slices.Contains(kinds, kind.String()) })
+	if position < 0 {
+		return unlisted
 	}
-	last := [][]string{
-		{
-			"Pod",
-			"ReplicationController",
-			"ReplicaSet.apps",
-			"Deployment.apps",
-			"StatefulSet.apps",
-			"DaemonSet.apps",
-			"Job.batch",
-			"CronJob.batch",
-		},
-		{
-			"APIService.apiregistration.k8s.io",
-			"ValidatingWebhookConfiguration.admissionregistration.k8s.io",
-			"MutatingWebhookConfiguration.admissionregistration.k8s.io",
-		},
-	}
-	for class, kinds := range classes {
-		if slices.Contains(kinds, kind.String()) {
-			return class
-		}
-	}
-	for class, kinds := range last {
-		if slices.Contains(kinds, kind.String()) {
-			return len(classes) + 1 + class
-		}
-	}
-	return len(classes)
+	return position
 }

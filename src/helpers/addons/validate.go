@@ -15,17 +15,7 @@ import (
 // validate checks every object without changing anything, and returns all problems.
 func (a *applier) validate(ctx context.Context, objects []Object) error {
 	planned := definedBy(objects)
-	var problems []error
-	for _, object := range objects {
-		err := a.validateOne(ctx, object, planned)
-		if err != nil && ctx.Err() != nil {
-			return fmt.Errorf("%s: %w", object, err)
-		}
-		if err != nil {
-			problems = append(problems, fmt.Errorf("%s: %w", object, err))
-		}
-	}
-	return errors.Join(problems...)
+	return sideBySide(ctx, objects, func(_ int, object Object) error { return a.validateOne(ctx, object, planned) })
 }
 
 // definitions are the namespaces and kinds that the manifests define.

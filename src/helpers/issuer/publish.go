@@ -39,6 +39,11 @@ type Bucket struct {
 	Prefix string `json:"prefix"`
 }
 
+// Objects are the objects that are published, as BUCKET/NAME.
+func (b Bucket) Objects() []string {
+	return []string{path.Join(b.Name, b.Prefix, DiscoveryPath), path.Join(b.Name, b.Prefix, KeysPath)}
+}
+
 // Load reads a Config.
 func Load(path string) (*Config, error) {
 	config := &Config{}
@@ -51,13 +56,9 @@ func Load(path string) (*Config, error) {
 // Publish writes the documents to the bucket, and checks that AWS can read them and knows the issuer. The record has
 // what was written last: if S3 does not answer, that is enough, so that a VM can start without S3.
 func (c *Config) Publish(ctx context.Context, record string, log *slog.Logger) error {
-	keys, err := os.ReadFile(c.PublicKeys)
+	documents, err := c.documents()
 	if err != nil {
 		return err
-	}
-	documents, err := NewDocuments(c.Issuer, keys)
-	if err != nil {
-		return fmt.Errorf("property service_account.public_keys of job kube-apiserver, file %s: %w", c.PublicKeys, err)
 	}
 	objects, err := documents.objects()
 	if err != nil {
@@ -79,7 +80,14 @@ func (c *Config) Publish(ctx context.Context, record string, log *slog.Logger) e
 	if err := rootfile.Write(record, []byte(digest), 0o600); err != nil {
 		return err
 	}
-	problem := errors.Join(c.verifyDocuments(ctx, documents, log), c.verifyProvider(ctx, log))
+	var problem error
+	for _, err := range c.problems(ctx, documents) {
+		if IsUnknown(err) {
+			log.Warn("not checked", "error", err)
+			continue
+		}
+		problem = errors.Join(problem, err)
+	}
 	switch {
 	case problem == nil:
 		return nil
@@ -88,6 +96,21 @@ func (c *Config) Publish(ctx context.Context, record string, log *slog.Logger) e
 	}
 	log.Warn("pods cannot assume roles", "error", problem)
 	return nil
+}
+
+// documents are those of the public keys.
+func (c *Config) documents() (*Documents, error) {
+	keys, err := os.ReadFile(c.PublicKeys)
+	if err != nil {
+		return nil, err
+	}
+	documents, err := NewDocuments(c.Issuer, keys)
+	if err != nil {
+		return nil, fmt.Errorf(
+			"property service_account.public_keys of job kube-apiserver, file %s: %w", c.PublicKeys, err,
+		)
+	}
+	return documents, nil
 }
 
 // digest identifies what is written where.

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -23,11 +21,59 @@ import (
 const (
 	// verifyTimeout is how long a cache before the bucket may show what it had before.
 	verifyTimeout = 30 * time.Second
+	// zeros is a thumbprint of a certificate in form only.
+	zeros = "0000000000000000000000000000000000000000"
 	// accountTimeout limits the questions about the account. A private subnet may not reach IAM.
 	accountTimeout = 10 * time.Second
 	// audience is that of the tokens of pods, unless an annotation names another one.
 	audience = "sts.amazonaws.com"
 )
+
+// Problem is what keeps AWS from accepting the tokens of pods.
+type Problem struct {
+	Err      error
+	Commands []string // that fix it; can be pasted
+	Hint     string   // what else to look at
+}
+
+func (p *Problem) Error() string {
+	text := p.Err.Error() + ":\n" + strings.Join(p.Commands, "\n")
+	if p.Hint != "" {
+		text += "\n" + p.Hint
+	}
+	return text
+}
+
+func (p *Problem) Unwrap() error { return p.Err }
+
+// unknown is what this VM cannot find out.
+type unknown struct{ error }
+
+// IsUnknown reports whether an error of Problems says nothing about AWS: this VM cannot connect, or may not ask.
+func IsUnknown(err error) bool {
+	var u unknown
+	return errors.As(err, &u)
+}
+
+// Problems checks that AWS accepts tokens of the keys: the published documents have them, and the account has a
+// provider for the issuer. The errors are Problems, or unknown.
+func (c *Config) Problems(ctx context.Context) []error {
+	documents, err := c.documents()
+	if err != nil {
+		return []error{err}
+	}
+	return c.problems(ctx, documents)
+}
+
+func (c *Config) problems(ctx context.Context, documents *Documents) []error {
+	var problems []error
+	for _, err := range []error{c.verifyDocuments(ctx, documents), c.verifyProvider(ctx)} {
+		if err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return problems
+}
 
 // refusal is an answer that is not the document.
 type refusal struct{ status string }
@@ -36,7 +82,7 @@ func (r refusal) Error() string { return "HTTP " + r.status }
 
 // verifyDocuments reads what was published at the URL of the issuer, without credentials, as AWS does. If the VM cannot
 // connect, that says nothing about AWS.
-func (c *Config) verifyDocuments(ctx context.Context, want *Documents, log *slog.Logger) error {
+func (c *Config) verifyDocuments(ctx context.Context, want *Documents) error {
 	client := &http.Client{Timeout: accountTimeout}
 	defer client.CloseIdleConnections()
 	err := poll.Within(ctx, c.patience(), time.Second, func(ctx context.Context) error {
@@ -58,14 +104,17 @@ func (c *Config) verifyDocuments(ctx context.Context, want *Documents, log *slog
 	case err == nil:
 		return nil
 	case !answered(err) && !errors.Is(err, context.DeadlineExceeded):
-		log.Warn("this VM cannot read the keys as AWS does; that is not checked", "issuer", c.Issuer, "error", err)
-		return nil
+		return unknown{fmt.Errorf("this VM cannot read the keys of %s as AWS does: %w", c.Issuer, err)}
 	}
-	return fmt.Errorf(
-		"AWS cannot verify tokens of %s: %w; the objects must be readable at the issuer's URL without credentials. "+
-			"If it is a URL of S3:\n%s\nIf it is a distribution of CloudFront, let it serve the bucket, and "+
-			"invalidate what it has cached (docs/pod-roles.md)", c.Issuer, err, c.publicCommands(),
-	)
+	return &Problem{
+		Err: fmt.Errorf(
+			"AWS cannot verify tokens of %s: %w; the objects must be readable at the issuer's URL without "+
+				"credentials. If it is a URL of S3", c.Issuer, err,
+		),
+		Commands: c.publicCommands(),
+		Hint: "If it is a distribution of CloudFront, let it serve the bucket, and invalidate what it has cached " +
+			"(docs/pod-roles.md)",
+	}
 }
 
 // patience is how long a wrong answer is asked for again: S3 itself shows at once what was written.
@@ -85,26 +134,29 @@ func answered(err error) bool {
 }
 
 // publicCommands make the objects readable.
-func (c *Config) publicCommands() string {
+func (c *Config) publicCommands() []string {
 	partition := "aws"
 	if strings.HasPrefix(c.Bucket.Region, "cn-") {
 		partition = "aws-cn"
 	}
-	object := func(name string) string {
-		return "arn:" + partition + ":s3:::" + path.Join(c.Bucket.Name, c.Bucket.Prefix, name)
+	objects := c.Bucket.Objects()
+	for i := range objects {
+		objects[i] = "arn:" + partition + ":s3:::" + objects[i]
 	}
 	to := fmt.Sprintf("--bucket %s --region %s", c.Bucket.Name, c.Bucket.Region)
-	return fmt.Sprintf(
-		"aws s3api delete-public-access-block %s\naws s3api put-bucket-policy %s --policy '"+
-			`{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": "*", `+
-			`"Action": "s3:GetObject", "Resource": ["%s", "%s"]}]}'`,
-		to, to, object(DiscoveryPath), object(KeysPath),
+	policy := fmt.Sprintf(
+		`{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", `+
+			`"Resource": ["%s"]}]}`, strings.Join(objects, `", "`),
 	)
+	return []string{
+		"aws s3api delete-public-access-block " + to,
+		"aws s3api put-bucket-policy " + to + " --policy '" + policy + "'",
+	}
 }
 
 // verifyProvider checks that the account has a provider for the issuer with the audience of pods. Without permission
 // and where IAM cannot be reached, that is not known.
-func (c *Config) verifyProvider(ctx context.Context, log *slog.Logger) error {
+func (c *Config) verifyProvider(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, accountTimeout)
 	defer cancel()
 	loaded, err := config.LoadDefaultConfig(ctx, config.WithRegion(c.Bucket.Region),
@@ -112,20 +164,18 @@ func (c *Config) verifyProvider(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	unknown := func(err error) error {
-		log.Warn(
-			"it is unknown whether the account has a provider for the issuer",
-			"issuer", c.Issuer, "permission", "iam:GetOpenIDConnectProvider", "error", err,
-		)
-		return nil
+	notKnown := func(err error) error {
+		return unknown{fmt.Errorf(
+			"it is unknown whether the account has a provider for %s (iam:GetOpenIDConnectProvider): %w", c.Issuer, err,
+		)}
 	}
 	self, err := sts.NewFromConfig(loaded).GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
 	if err != nil {
-		return unknown(err)
+		return notKnown(err)
 	}
 	role, err := arn.Parse(*self.Arn)
 	if err != nil {
-		return unknown(err)
+		return notKnown(err)
 	}
 	provider := fmt.Sprintf(
 		"arn:%s:iam::%s:oidc-provider/%s", role.Partition, role.AccountID, strings.TrimPrefix(c.Issuer, "https://"),
@@ -136,19 +186,30 @@ func (c *Config) verifyProvider(ctx context.Context, log *slog.Logger) error {
 	var answer smithy.APIError
 	switch {
 	case errors.As(err, &answer) && answer.ErrorCode() == "NoSuchEntity":
-		return fmt.Errorf(
-			"the account %s has no OpenID Connect provider for %s, so AWS refuses the tokens of pods:\n"+
-				"aws iam create-open-id-connect-provider --url %s --client-id-list %s",
-			role.AccountID, c.Issuer, c.Issuer, audience,
-		)
+		return &Problem{
+			Err: fmt.Errorf(
+				"the account %s has no OpenID Connect provider for %s, so AWS refuses the tokens of pods",
+				role.AccountID, c.Issuer,
+			),
+			Commands: []string{
+				"aws iam create-open-id-connect-provider --url " + c.Issuer + " --client-id-list " + audience,
+			},
+			Hint: "An older AWS CLI, such as Debian 12's, requires --thumbprint-list too: add " + zeros + ", since " +
+				"AWS does not look at it if the certificate is of a public CA",
+		}
 	case err != nil:
-		return unknown(err)
+		return notKnown(err)
 	case !slices.Contains(found.ClientIDList, audience):
-		return fmt.Errorf(
-			"the OpenID Connect provider %s has the audiences %q, and not that of the tokens of pods, %s:\n"+
+		return &Problem{
+			Err: fmt.Errorf(
+				"the OpenID Connect provider %s has the audiences %q, and not that of the tokens of pods, %s",
+				provider, found.ClientIDList, audience,
+			),
+			Commands: []string{fmt.Sprintf(
 				"aws iam add-client-id-to-open-id-connect-provider --open-id-connect-provider-arn %s --client-id %s",
-			provider, found.ClientIDList, audience, provider, audience,
-		)
+				provider, audience,
+			)},
+		}
 	}
 	return nil
 }

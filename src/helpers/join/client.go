@@ -15,8 +15,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
+	"syscall"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -192,11 +194,32 @@ func (c *Client) client() (*http.Client, error) {
 		Timeout: requestTimeout + 5*time.Second,
 		// Each attempt resolves the name again: another control VM may answer.
 		Transport: &http.Transport{
+			DialContext:       dialPatiently,
 			DisableKeepAlives: true,
 			TLSClientConfig:   &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
+}
+
+const (
+	// dialPatience and dialInterval are how long and how often dialPatiently tries.
+	dialPatience = progressInterval
+	dialInterval = 200 * time.Millisecond
+)
+
+// dialPatiently connects, and waits while nothing listens, as on a control VM that starts at the same time. An attempt
+// costs the kernels two packets and neither a proof nor the endpoint anything, so that thousands of VMs may try more
+// often than they ask.
+func dialPatiently(ctx context.Context, network, address string) (connection net.Conn, err error) {
+	err = poll.Within(ctx, dialPatience, dialInterval, func(ctx context.Context) error {
+		connection, err = (&net.Dialer{}).DialContext(ctx, network, address)
+		if err != nil && !errors.Is(err, syscall.ECONNREFUSED) {
+			return poll.Permanent(err)
+		}
+		return err
+	})
+	return connection, err
 }
 
 // ask sends one request, with a new proof.

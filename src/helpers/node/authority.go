@@ -66,9 +66,10 @@ type Authority interface {
 
 // Instance is an instance of a deployment as BOSH knows it, whatever its VM says of itself.
 type Instance struct {
-	Deployment, ID string
+	Deployment string `json:"deployment"`
+	ID         string `json:"id"`
 	// Addresses are those in all its networks.
-	Addresses []netip.Addr
+	Addresses []netip.Addr `json:"addresses"`
 }
 
 // Locator knows the VMs of a cloud in which Nodes have BOSH's names.

@@ -88,7 +88,7 @@ func TestNodesCannotRerouteOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, own := range []struct{ address, mac string }{
-		{"10.1.0.22", "0a:58:0a:01:00:16"}, {"10.0.0.4", "0a:58:0a:00:00:04"},
+		{"10.1.0.22", "0a:58:0a:01:00:16"}, {"10.0.0.4", "fe:ff:0a:00:00:04"}, {"10.0.0.4", "0a:58:0a:00:00:04"},
 	} {
 		if err := annotate(t, worker, name, announcement(own.address, own.mac), "status"); err != nil {
 			t.Errorf("flannel's own announcement of %s: %v", own.address, err)
@@ -103,15 +103,21 @@ func TestNodesCannotRerouteOthers(t *testing.T) {
 			announcement("10.0.0.5", "0a:58:0a:00:00:05"), []string{"10.0.0.4 or 10.1.0.22", "10.0.0.5"},
 		},
 		"another VM's MAC address": {
-			announcement("10.0.0.4", "0a:58:0a:00:00:05"), []string{"0a:58:0a:00:00:04", "0a:58:0a:00:00:05"},
+			announcement("10.0.0.4", "0a:58:0a:00:00:05"), []string{"0a:00:00:04", "0a:58:0a:00:00:05"},
+		},
+		"the MAC address of a manufacturer": {
+			announcement("10.0.0.4", "08:58:0a:00:00:04"), []string{"locally administered"},
+		},
+		"a MAC address of many": {
+			announcement("10.0.0.4", "0b:58:0a:00:00:04"), []string{"locally administered"},
 		},
 		"a MAC address alone": {map[string]any{flannel + "backend-data": `{"VNI":1,"VtepMAC":"0a:58:0a:00:00:05"}`},
-			[]string{"0a:58:0a:00:00:04"}},
+			[]string{"0a:00:00:04"}},
 		"two MAC addresses": {
 			map[string]any{
 				flannel + "backend-data": `{"VNI":1,"VtepMAC":"0a:58:0a:00:00:04","VtepMAC":"0a:58:0a:00:00:05"}`,
 			},
-			[]string{"0a:58:0a:00:00:04"},
+			[]string{"0a:00:00:04"},
 		},
 		"an address to prefer": {
 			map[string]any{flannel + "public-ip-overwrite": "10.0.0.5"},

@@ -312,12 +312,18 @@ func TestNodesCannotKeepObjects(t *testing.T) {
 
 func certificateRequest(t *testing.T) certificatesv1.CertificateSigningRequestSpec {
 	t.Helper()
+	return certificateRequestFor(t)
+}
+
+func certificateRequestFor(t *testing.T, names ...string) certificatesv1.CertificateSigningRequestSpec {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject: pkix.Name{CommonName: "system:node:" + stolen, Organization: []string{"system:nodes"}},
+		Subject:  pkix.Name{CommonName: "system:node:" + stolen, Organization: []string{"system:nodes"}},
+		DNSNames: names,
 	}, key)
 	if err != nil {
 		t.Fatal(err)
@@ -348,6 +354,45 @@ func TestNodesRequestSmallCertificates(t *testing.T) {
 	kubetest.MustForbid(t, "text behind the request", create([]byte(large), nil), "8192 characters")
 	if err := create(nil, nil); err != nil {
 		t.Errorf("kubelet's request: %v", err)
+	}
+}
+
+// TestNodesUseAllNamesOfCertificateRequests has requests of all lengths, which decide where their lines end. The second
+// character was the same in every second request of some nodes: their kubelets would have had to try often.
+func TestNodesUseAllNamesOfCertificateRequests(t *testing.T) {
+	const (
+		lineLength = 48 // of DER, in a line of PEM
+		requests   = 24
+		mostOfOne  = 12 // by chance, a character comes about once, and this often once in 100 million times
+	)
+	_, worker := withNodes(t)
+	for length := range lineLength {
+		name := strings.Repeat("w", 1+length)
+		counts := [2]map[byte]int{{}, {}}
+		for range requests {
+			object := &certificatesv1.CertificateSigningRequest{Spec: certificateRequestFor(t, name)}
+			object.GenerateName = "csr-"
+			created, err := worker.CertificatesV1().CertificateSigningRequests().Create(
+				t.Context(), object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}},
+			)
+			if err != nil {
+				t.Fatal(err)
+			}
+			slot := created.Name[len(created.Name)-len(counts):]
+			for place := range counts {
+				counts[place][slot[place]]++
+			}
+		}
+		for place, of := range counts {
+			for character, count := range of {
+				if count >= mostOfOne {
+					t.Errorf(
+						"%s: character %d of the slot is %q in %d of %d requests",
+						name, place+1, character, count, requests,
+					)
+				}
+			}
+		}
 	}
 }
 
@@ -437,7 +482,7 @@ func TestNodesCannotHideDevicesOfOthers(t *testing.T) {
 // others have: these pods would come with their Secrets.
 func TestNodesCannotTakeTheZoneOfAnother(t *testing.T) {
 	cluster, worker := withNodes(t)
-	const ebs = "topology.ebs.csi.aws.com/zone"
+	const ebs, cinder = "topology.ebs.csi.aws.com/zone", "topology.cinder.csi.openstack.org/zone"
 	admin := cluster.Admin()
 	set := func(client kubernetes.Interface, label string, value any) error {
 		return patchLabels(t, client, stolen, "", map[string]any{label: value})
@@ -447,6 +492,10 @@ func TestNodesCannotTakeTheZoneOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	kubetest.MustForbid(t, "another zone", set(worker, ebs, "us-east-1b"), "us-east-1a, as the label", "not us-east-1b")
+	kubetest.MustForbid(t, "another zone of OpenStack", set(worker, cinder, "az2"), "us-east-1a, as the label "+cinder)
+	kubetest.MustForbid(t, "another zone of either", patchLabels(t, worker, stolen, "status", map[string]any{
+		ebs: "us-east-1a", cinder: "az2",
+	}), "az2")
 	kubetest.MustForbid(t, "both", patchLabels(t, worker, stolen, "status", map[string]any{
 		ebs: "us-east-1b", corev1.LabelTopologyZone: "us-east-1b",
 	}), "labels of its instance")
@@ -454,8 +503,10 @@ func TestNodesCannotTakeTheZoneOfAnother(t *testing.T) {
 		t, "what only AWS knows", set(worker, "topology.k8s.aws/zone-id", "use1-az2"), "labels of its instance",
 	)
 	// The friend: kubelet, by the subresource (PatchNodeStatus), and after its driver has gone.
-	if err := patchLabels(t, worker, stolen, "status", map[string]any{ebs: "us-east-1a"}); err != nil {
-		t.Errorf("kubelet's label: %v", err)
+	for _, label := range []string{ebs, cinder} {
+		if err := patchLabels(t, worker, stolen, "status", map[string]any{label: "us-east-1a"}); err != nil {
+			t.Errorf("kubelet's label %s: %v", label, err)
+		}
 	}
 	kubetest.MustForbid(t, "another zone, later", set(worker, ebs, "us-east-1b"), "not us-east-1b")
 	if err := set(worker, ebs, nil); err != nil {

@@ -6,6 +6,7 @@ package nodeobject
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,23 +68,32 @@ func CheckReady(node *corev1.Node, untainted bool) error {
 	if !untainted {
 		return nil
 	}
-	for _, taint := range node.Spec.Taints {
-		switch taint.Key {
-		case UnknownTaint:
-			return fmt.Errorf(
-				"Node %s is Ready but has the taint %s: kubelet-csr-approver has not found its instance yet (see its "+
-					"log on the control VMs)",
-				node.Name, taint.Key,
-			)
-		case UninitializedTaint:
-			return fmt.Errorf(
-				"Node %s is Ready but has the taint %s: no cloud-controller-manager has initialized it yet (see its "+
-					"log on the control VMs)",
-				node.Name, taint.Key,
-			)
-		}
+	if err := checkKnown(node); err != nil {
+		return err
+	}
+	if hasTaint(node, UninitializedTaint) {
+		return fmt.Errorf(
+			"Node %s has the taint %s: no cloud-controller-manager has initialized it yet (see its log on the control "+
+				"VMs)",
+			node.Name, UninitializedTaint,
+		)
 	}
 	return nil
+}
+
+func checkKnown(node *corev1.Node) error {
+	if hasTaint(node, UnknownTaint) {
+		return fmt.Errorf(
+			"Node %s has the taint %s: kubelet-csr-approver has not found its instance yet (see its log on the "+
+				"control VMs)",
+			node.Name, UnknownTaint,
+		)
+	}
+	return nil
+}
+
+func hasTaint(node *corev1.Node, key string) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == key })
 }
 
 func readyCondition(node *corev1.Node) *corev1.NodeCondition {

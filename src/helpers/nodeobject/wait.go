@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -21,19 +22,34 @@ const reportInterval = 15 * time.Second
 // Wait returns nil as soon as the Node can run pods. It waits for the kubeconfig too, which need not exist yet. The
 // error at the deadline holds the last reason.
 func Wait(ctx context.Context, options Options, log *slog.Logger) error {
-	w := waiter{Options: options, log: log, clock: clock.RealClock{}}
+	ready := func(node *corev1.Node) error { return CheckReady(node, options.Untainted) }
+	return wait(ctx, options, log, "ready", ready)
+}
+
+// WaitKnown returns nil as soon as it is known which VM the Node belongs to: before that a node can announce nothing
+// about its network.
+func WaitKnown(ctx context.Context, options Options, log *slog.Logger) error {
+	return wait(ctx, options, log, "known", checkKnown)
+}
+
+func wait(
+	ctx context.Context, options Options, log *slog.Logger, reached string, check func(*corev1.Node) error,
+) error {
+	w := waiter{Options: options, wanted: check, log: log, clock: clock.RealClock{}}
 	w.started = w.clock.Now()
 	if err := poll.Within(
 		ctx, options.Timeout, options.interval(), readywait.UnlessNoQuorum(options.EtcdMembers, w.check),
 	); err != nil {
 		return fmt.Errorf("wait for Node %s: %w", options.Name, err)
 	}
-	log.Info("node is ready", "node", options.Name, "after", w.elapsed())
+	log.Info("node is "+reached, "node", options.Name, "after", w.elapsed())
 	return nil
 }
 
 type waiter struct {
 	Options
+	// wanted returns what the Node lacks.
+	wanted  func(*corev1.Node) error
 	log     *slog.Logger
 	clock   clock.PassiveClock
 	started time.Time
@@ -72,5 +88,5 @@ func (w *waiter) tryOnce(ctx context.Context) error {
 		w.client = nil // the file may have changed, for example when the kubelet's certificate was issued
 		return fmt.Errorf("read Node %s with %s: %w", w.Name, w.Kubeconfig, err)
 	}
-	return CheckReady(node, w.Untainted)
+	return w.wanted(node)
 }

@@ -72,6 +72,24 @@ func TestCheckReady(t *testing.T) {
 	}
 }
 
+func TestCheckKnown(t *testing.T) {
+	for name, test := range map[string]struct {
+		taints []corev1.Taint
+		known  bool
+	}{
+		"registered just now": {[]corev1.Taint{{Key: UninitializedTaint}, {Key: UnknownTaint}}, false},
+		"labeled":             {[]corev1.Taint{{Key: UninitializedTaint}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// It need not be Ready, which can require the network.
+			err := checkKnown(&corev1.Node{Spec: corev1.NodeSpec{Taints: test.taints}})
+			if (err == nil) != test.known {
+				t.Errorf("got %v, want an error: %t", err, !test.known)
+			}
+		})
+	}
+}
+
 // The first control VM of a new cluster cannot be a node before others complete etcd's quorum.
 func TestWaitEndsWithoutAQuorumOfEtcd(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -173,12 +191,16 @@ func TestWaitAgainstRealAPIServer(t *testing.T) {
 	if node, err = nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	expect("no cloud-controller-manager has initialized it yet")
-	node.Spec.Taints = node.Spec.Taints[1:]
+	expect("kubelet-csr-approver has not found its instance yet")
+	node.Spec.Taints = node.Spec.Taints[:1]
 	if node, err = nodes.Update(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	expect("kubelet-csr-approver has not found its instance yet")
+	expect("no cloud-controller-manager has initialized it yet")
+	known := Options{Kubeconfig: path, Name: "node-a", Timeout: time.Minute}
+	if err := WaitKnown(ctx, known, slog.New(slog.DiscardHandler)); err != nil {
+		t.Errorf("the VM is known, and WaitKnown returned %v", err)
+	}
 	node.Spec.Taints = nil
 	if _, err = nodes.Update(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)

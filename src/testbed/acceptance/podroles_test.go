@@ -41,7 +41,7 @@ apiVersion: v1
 kind: Pod
 metadata: {name: NAME, namespace: shop}
 spec:
-  serviceAccountName: NAME
+  serviceAccountName: ACCOUNT
   terminationGracePeriodSeconds: 1
   containers: [{name: main, image: IMAGE, imagePullPolicy: Never}]
 `
@@ -70,9 +70,10 @@ func TestSoakPodRoles(t *testing.T) {
 	role := "arn:aws:iam::" + awssim.LabAccount + ":role/shop-reader"
 	pods := strings.ReplaceAll(roledPods, "ROLE", role)
 	for _, name := range []string{"reader", "thief", "plain"} {
-		pods += strings.ReplaceAll(roledPod, "NAME", name)
+		pods += podOfAccount(name, name)
 	}
-	l.mustKubectl(t, strings.ReplaceAll(pods, "IMAGE", l.smokeImage(t)), "apply", "-f", "-")
+	image := l.smokeImage(t)
+	l.mustKubectl(t, strings.ReplaceAll(pods, "IMAGE", image), "apply", "-f", "-")
 	l.mustKubectl(t, "", "-n", "shop", "wait", "pod", "--all", "--for=condition=Ready", "--timeout=2m")
 
 	if got, err := l.assume(t, "reader", role); err != nil || !strings.Contains(got, ":assumed-role/shop-reader/") {
@@ -84,6 +85,37 @@ func TestSoakPodRoles(t *testing.T) {
 	if out := l.mustKubectl(t, "", "-n", "shop", "get", "pod", "plain", "-o", "yaml"); strings.Contains(out, "AWS_") {
 		t.Errorf("the pod of a ServiceAccount without a role was changed:\n%s", out)
 	}
+	l.measureCredentials(t, image, role)
+}
+
+func podOfAccount(name, account string) string {
+	return strings.NewReplacer("NAME", name, "ACCOUNT", account).Replace(roledPod)
+}
+
+// measureCredentials logs how long a pod takes until it has credentials, against one without a role until it runs a
+// command.
+func (l *lab) measureCredentials(t *testing.T, image, role string) {
+	t.Helper()
+	took := map[string][]time.Duration{}
+	for n := range 5 {
+		for _, account := range []string{"reader", "plain"} {
+			name := fmt.Sprint(account, "-", n)
+			started := time.Now()
+			l.mustKubectl(t, strings.ReplaceAll(podOfAccount(name, account), "IMAGE", image), "apply", "-f", "-")
+			l.mustKubectl(t, "", "-n", "shop", "wait", "pod", name, "--for=condition=Ready", "--timeout=2m")
+			if account == "plain" {
+				l.mustKubectl(t, "", "-n", "shop", "exec", name, "--", "/smoke-server", "hostname")
+				l.mustKubectl(t, "", "-n", "shop", "get", "pod", name, "-o", "name") // assume does too
+			} else if _, err := l.assume(t, name, role); err != nil {
+				t.Errorf("pod %s: %v", name, err)
+			}
+			took[account] = append(took[account], time.Since(started))
+		}
+	}
+	for _, durations := range took {
+		slices.Sort(durations)
+	}
+	t.Logf("credentials after %v, without a role a command after %v", took["reader"], took["plain"])
 }
 
 // prepareForRoles runs the commands with which docs/pod-roles.md prepares an account, and creates the role that it
@@ -100,6 +132,7 @@ func (l *lab) prepareForRoles(t *testing.T) {
 	_, commands, _ = strings.Cut(commands, "\n") // the example's names
 	// What the page says of us-east-1.
 	commands = strings.Replace(commands, ` --create-bucket-configuration "LocationConstraint=$region"`, "", 1)
+	commands = strings.Replace(commands, "vpc-0123456789abcdef0", awssim.LabVPC, 1)
 	_, rest, _ = strings.Cut(rest, "```json\n")
 	trust, _, found := strings.Cut(rest, "```")
 	if !found {
@@ -112,7 +145,12 @@ func (l *lab) prepareForRoles(t *testing.T) {
 	script := fmt.Sprintf(". %s/aws.env\nset -eu\nbucket=lab-issuer region=%s cluster=lab\n%s\n"+
 		"aws iam create-role --role-name shop-reader --assume-role-policy-document '%s'\n",
 		l.state, awssim.LabRegion, commands, trust)
-	out, err := output(t.Context(), exec.CommandContext(t.Context(), "bash", "-c", script))
+	bash := exec.CommandContext(t.Context(), "bash", "-c", script)
+	bash.Dir = t.TempDir() // the page's commands start bin/cloud-preflight, and leave a policy behind
+	if err := os.Symlink(filepath.Join(repo, "bin"), filepath.Join(bash.Dir, "bin")); err != nil {
+		t.Fatal(err)
+	}
+	out, err := output(t.Context(), bash)
 	if err != nil {
 		t.Fatalf("%v\n%s\n%s", err, out, script)
 	}

@@ -55,6 +55,15 @@ spec:
     ports: [{port: %d}]
 `
 
+// excess is a policy of another tenant, with a limit for the log of kube-router that iptables refuses. The rules of all
+// policies are written at once.
+const excess = `apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: excess, namespace: default, annotations: {kube-router.io/netpol-nflog-limit: 0/minute}}
+spec:
+  podSelector: {matchLabels: {role: nobody}}
+`
+
 // checkNetworkPolicies sends requests to a pod from pods of its own node and of others, as policies forbid and permit
 // them.
 func (l *lab) checkNetworkPolicies(t *testing.T, instances []string) {
@@ -108,6 +117,8 @@ func (l *lab) checkNetworkPolicies(t *testing.T, instances []string) {
 	expect(friends, true)
 	expect(strangers, true)
 
+	l.mustKubectl(t, excess, "apply", "-f", "-")
+	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "networkpolicy", "excess") })
 	l.mustKubectl(t, fmt.Sprintf(admit, 8080), "apply", "-f", "-")
 	expect(strangers, false)
 	expect(friends, true)

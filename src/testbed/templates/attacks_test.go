@@ -297,9 +297,13 @@ func TestAttacksAreRefused(t *testing.T) {
 	}
 	web, err := s.admin.CoreV1().Pods("other").Get(ctx, "web", metav1.GetOptions{})
 	s.must(err)
-	again := ofNodesAgain(uid, s.agent(), string(web.UID))
+	account, err := s.admin.CoreV1().ServiceAccounts("other").Get(ctx, "default", metav1.GetOptions{})
+	s.must(err)
+	agent := s.agent()
 	attacks := slices.Concat(
-		ofNodes(uid), again, ofNodesOnceMore(), ofTenants(), ofTenantsAgain(), ofTenantsOnceMore(),
+		ofNodes(uid), ofNodesAgain(uid, agent, string(web.UID)), ofNodesOnceMore(),
+		ofNodesByAll(uid, string(account.UID), agent),
+		ofTenants(), ofTenantsAgain(), ofTenantsOnceMore(), ofTenantsByAll(),
 	)
 	for _, a := range attacks {
 		err := send(ctx, clients[a.who], a)

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
@@ -236,14 +238,15 @@ func TestManyServiceAccounts(t *testing.T) {
 		t.Skip("set SOAK=1")
 	}
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true, Issuer: issuerURL})
-	create := func(from, to int) {
+	create := func(from, to int, annotations map[string]string) {
 		for n := from; n < to; n++ {
 			name := fmt.Sprintf("account-%04d", n)
-			if err := newAccount(t, cluster, name, map[string]string{"role-arn": readerRole}); err != nil {
+			if err := newAccount(t, cluster, name, annotations); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
+	role := map[string]string{"role-arn": readerRole}
 	measure := func(what string) time.Duration {
 		const pods = 50
 		start := time.Now()
@@ -256,15 +259,80 @@ func TestManyServiceAccounts(t *testing.T) {
 		t.Logf("%s: %s for a pod", what, each.Round(10*time.Microsecond))
 		return each
 	}
-	create(0, 1)
+	create(0, 1, role)
 	measure("without the policy")
 	applyPodRoles(t, cluster)
 	measure("1 ServiceAccount")
-	create(1, 100)
-	measure("100 ServiceAccounts")
-	create(100, 1000)
-	if each := measure("1,000 ServiceAccounts"); each > time.Second {
-		t.Errorf("%s for a pod", each)
+	create(1, 1000, nil)
+	measure("1 ServiceAccount with a role, 999 without")
+	create(1000, 1100, role)
+	measure("101 with a role, 999 without")
+	create(1100, 2000, role)
+	measure("1,001 with a role, 999 without")
+}
+
+// TestServiceAccountsWithoutRoleAreLabelled: those cost the pods of their namespace nothing, until they get a role.
+func TestServiceAccountsWithoutRoleAreLabelled(t *testing.T) {
+	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true, Issuer: issuerURL})
+	for name, annotations := range map[string]map[string]string{"old-plain": nil, "old": {"role-arn": readerRole}} {
+		if err := newAccount(t, cluster, name, annotations); err != nil {
+			t.Fatal(err)
+		}
+	}
+	applyPodRoles(t, cluster)
+	accounts := cluster.Admin().CoreV1().ServiceAccounts("default")
+	label := func(name string) string {
+		t.Helper()
+		account, err := accounts.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return account.Labels["pod-roles.kubernetes.bosh.io/role"]
+	}
+	patch := func(name, change string) {
+		t.Helper()
+		if _, err := accounts.Patch(
+			t.Context(), name, types.MergePatchType, []byte(change), metav1.PatchOptions{},
+		); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hasRole := func(name string, want bool) {
+		t.Helper()
+		eventually.Succeeds(t, 10*time.Second, fmt.Sprintf("a pod of %s has a role: %v", name, want), func() error {
+			pod, err := tryPod(t, cluster, accountPod(name))
+			if err == nil && (tokenVolume(pod) != nil) != want {
+				err = fmt.Errorf("token %v", tokenVolume(pod))
+			}
+			return err
+		})
+	}
+	hasRole("old", true)
+	if err := newAccount(t, cluster, "plain", nil); err != nil {
+		t.Fatal(err)
+	}
+	const annotated = `{"metadata": {"annotations": {"eks.amazonaws.com/role-arn": %s}, "labels": {"a": "b"}}}`
+	role := fmt.Sprintf(annotated, strconv.Quote(readerRole))
+	for _, name := range []string{"plain", "old-plain"} {
+		if name == "old-plain" {
+			patch(name, `{"metadata": {"annotations": {"example.com/a": "b"}}}`)
+		}
+		if got := label(name); got != "none" {
+			t.Errorf("ServiceAccount %s is labeled %q", name, got)
+		}
+		hasRole(name, false)
+		patch(name, role)
+		if got := label(name); got != "" {
+			t.Errorf("with a role, ServiceAccount %s is labeled %q", name, got)
+		}
+		hasRole(name, true)
+		patch(name, `{"metadata": {"labels": {"pod-roles.kubernetes.bosh.io/role": "none"}}}`)
+		hasRole(name, true)
+		patch(name, fmt.Sprintf(annotated, "null"))
+		if got := label(name); got != "none" {
+			t.Errorf("without its role, ServiceAccount %s is labeled %q", name, got)
+		}
+		hasRole(name, false)
 	}
 }
 

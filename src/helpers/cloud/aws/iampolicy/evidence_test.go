@@ -166,6 +166,16 @@ var reasons = map[string]reason{
 		"input.KmsKeyId",
 		"EC2 requires it of whoever creates a volume with a customer managed key (EBS user guide)",
 	},
+	PublishAction: {
+		"",
+		"",
+		"only with job pod-roles, whose pre-start calls it (TestPublish)",
+	},
+	ProviderAction: {
+		"",
+		"",
+		"only with job pod-roles, whose pre-start calls it (TestPublish)",
+	},
 	FindRoleAction: {
 		"",
 		"",
@@ -195,6 +205,8 @@ func TestPolicyIsWhatIsCalled(t *testing.T) {
 			Keys:    []string{"arn:aws:kms:us-east-1:123456789012:key/1"},
 			Secrets: []string{"arn:aws:kms:us-east-1:123456789012:key/2"},
 			Conf:    cloudconfig.Config{RoleARN: "arn:aws:iam::1:role/x"},
+
+			Published: []string{"bucket/prod/openid/v1/jwks"},
 		}.Actions(),
 		Actions(preflight.Worker, true)...)
 	slices.Sort(everything)

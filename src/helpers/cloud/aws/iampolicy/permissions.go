@@ -156,6 +156,7 @@ func buildPermissions() []Permission {
 	table = append(table, storagePermissions()...)
 	table = append(table, encryptionPermissions()...)
 	table = append(table, loadBalancerControllerPermissions()...)
+	table = append(table, podRolePermissions()...)
 
 	const pull = "kubelet pulls images from ECR with it."
 	row(
@@ -214,11 +215,14 @@ func buildPermissions() []Permission {
 }
 
 // RarelyUsed are the actions that only some clusters call: copies of claims, topology labels of some instance types,
-// the first load balancer of an account, the proxy protocol. Where tags cannot be described, resources are.
+// the first load balancer of an account, the proxy protocol. Where tags cannot be described, resources are. The
+// policy of a bucket may allow PublishAction, of which IAM is not asked; pre-start of job pod-roles fails without it.
+// Without ProviderAction it is unknown whether there is a provider, and nothing else.
 var RarelyUsed = []string{
 	"ec2:CopyVolumes", "ec2:DescribeInstanceTopology", "ec2:DescribeAccountAttributes",
 	"ec2:DescribeInternetGateways", "ec2:DescribeTags",
 	"iam:CreateServiceLinkedRole", "sts:GetServiceBearerToken", SimulateAction, FindRoleAction,
+	PublishAction, ProviderAction,
 	"elasticloadbalancing:DescribeLoadBalancerPolicies", "elasticloadbalancing:CreateLoadBalancerPolicy",
 	"elasticloadbalancing:SetLoadBalancerPoliciesForBackendServer",
 	"elasticloadbalancing:SetLoadBalancerPoliciesOfListener",

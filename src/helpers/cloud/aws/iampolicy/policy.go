@@ -63,6 +63,7 @@ type Options struct {
 	Secrets     []string // ARNs of the keys that Secrets in etcd are encrypted with
 	// with the permissions of the AWS Load Balancer Controller
 	LoadBalancerController bool
+	Published              []string // objects that job pod-roles writes: BUCKET/NAME
 	// of the IAM role that gets the policy; defaults to kubernetes-ROLE, or the name in the configuration's RoleARN
 	RoleName    string
 	WideOpen    bool   // ec2:* and elasticloadbalancing:*, for experiments only
@@ -154,9 +155,17 @@ func New(o Options) (Policy, error) {
 			return Policy{}, fmt.Errorf("key %w; IAM policies do not accept aliases", err)
 		}
 	}
+	for _, object := range o.Published {
+		if !objectForm.MatchString(object) {
+			return Policy{}, fmt.Errorf(
+				"object %q of pod roles is not BUCKET/NAME, the bucket in 3 to 63 lower-case letters, digits, dots "+
+					"and dashes, the name in letters, digits and / . _ ~ -", object,
+			)
+		}
+	}
 	needs := Needs{
 		Role: o.Role, Routes: o.CloudRoutes, Storage: o.Storage, Keys: o.Keys, Secrets: o.Secrets, Conf: *conf,
-		LoadBalancerController: o.LoadBalancerController,
+		LoadBalancerController: o.LoadBalancerController, Published: o.Published,
 	}
 	policy := Policy{Version: policyVersion}
 	index := map[string]int{}
@@ -192,6 +201,7 @@ func New(o Options) (Policy, error) {
 
 var (
 	roleNameForm = regexp.MustCompile(`^[A-Za-z0-9+=,.@_-]{1,64}$`)
+	objectForm   = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._~-]+)+$`)
 	vpcForm      = regexp.MustCompile(`^vpc-[0-9a-f]+$`)
 )
 
@@ -208,6 +218,7 @@ var serviceNames = map[string]string{
 	"ecr-public":           "EcrPublic",
 	"iam":                  "Iam",
 	"kms":                  "Kms",
+	"s3":                   "S3",
 	"sts":                  "Sts",
 }
 
@@ -290,6 +301,14 @@ func (p Permission) statement(service string, o Options, conf *cloudconfig.Confi
 		s.Sid = name + "EncryptSecrets"
 		s.Resource = o.Secrets
 		s.Condition = equals("kms:EncryptionContext:"+ContextKey, o.Cluster)
+	case Publishes:
+		s.Sid = name + "PublishIssuer"
+		s.Resource = nil
+		for _, object := range o.Published {
+			s.Resource = append(s.Resource, "arn:"+o.Partition+":s3:::"+object)
+		}
+	case providers:
+		s.Sid = name + "FindProviders"
 	case publicRegistry:
 		s.Sid = name + "PublicRegistry"
 		s.Condition = equals("sts:AWSServiceName", "ecr-public.amazonaws.com")

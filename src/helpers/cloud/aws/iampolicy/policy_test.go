@@ -22,6 +22,7 @@ func TestPolicies(t *testing.T) {
 					Storage:                true,
 					LoadBalancerController: true,
 					Keys:                   []string{"arn:" + partition + ":kms:x:123456789012:key/y"},
+					Published:              []string{"issuer/prod/openid/v1/jwks"},
 				},
 			)
 			if err != nil {
@@ -44,7 +45,7 @@ func TestPolicies(t *testing.T) {
 					reads := strings.HasPrefix(name, "Describe") || strings.HasPrefix(name, "GetEbs") ||
 						strings.HasPrefix(name, "List") ||
 						strings.HasPrefix(a, "ecr") ||
-						s.Sid == "Ec2CreateInVpc" ||
+						s.Sid == "Ec2CreateInVpc" || s.Sid == "S3PublishIssuer" || s.Sid == "IamFindProviders" ||
 						s.Sid == "IamAskAboutItself"
 					if !reads && len(s.Condition) == 0 {
 						t.Errorf("%s: %s has no condition", role, a)
@@ -55,6 +56,7 @@ func TestPolicies(t *testing.T) {
 			want := slices.DeleteFunc(
 				Needs{
 					Role: role, Routes: true, Storage: true, Keys: []string{"key"}, LoadBalancerController: true,
+					Published: []string{"object"},
 				}.Actions(),
 				func(a string) bool {
 					return partition != "aws" &&
@@ -75,6 +77,9 @@ func TestPolicies(t *testing.T) {
 		{Role: preflight.Worker},
 		{Role: preflight.Worker, Cluster: "prod", Partition: "moon"},
 		{Role: preflight.Worker, Cluster: "prod", RoleName: "a*"},
+		{Role: preflight.Control, Cluster: "prod", Published: []string{"issuer"}},
+		{Role: preflight.Control, Cluster: "prod", Published: []string{"issuer/*"}},
+		{Role: preflight.Control, Cluster: "prod", Published: []string{"arn:aws:s3:::issuer/prod"}},
 	} {
 		if _, err := New(o); err == nil {
 			t.Errorf("accepted %+v", o)

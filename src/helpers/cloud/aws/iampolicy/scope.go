@@ -45,6 +45,10 @@ const (
 	// encryptsSecrets are the keys that encrypt the cluster's Secrets in etcd, for this cluster only
 	// (kms:EncryptionContext).
 	encryptsSecrets
+	// Publishes the two documents of the issuer of service account tokens.
+	Publishes
+	// providers are the OpenID Connect providers of the account, of which none is changed.
+	providers
 )
 
 // Permission is one row of the table that policies and checks are derived from.
@@ -77,6 +81,8 @@ type Needs struct {
 	Keys    []string // ARNs
 	Secrets []string // ARNs of the keys that encrypt Secrets in etcd
 	Conf    cloudconfig.Config
+	// Published are the objects that job pod-roles writes: BUCKET/NAME.
+	Published []string
 	// LoadBalancerController: the AWS Load Balancer Controller runs beside the cloud controller.
 	LoadBalancerController bool
 }

@@ -1,0 +1,60 @@
+package templates
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestTokensDoNotOutliveTheirNode is someone who has a node for a moment, or may create tokens in a namespace, and
+// requests one for a hundred years. Who verifies the signature only, as AWS does, would accept it even if the pod, its
+// account and the node are gone.
+func TestTokensDoNotOutliveTheirNode(t *testing.T) {
+	var flags struct {
+		Flags map[string]any `json:"flags"`
+	}
+	rendered := mustRender(t, "kube-apiserver", inputFor(t, "kube-apiserver"))
+	if err := json.Unmarshal(rendered["config/flags.json"], &flags); err != nil {
+		t.Fatal(err)
+	}
+	const flag = "service-account-max-token-expiration"
+	limit, ok := flags.Flags[flag].(string)
+	if !ok {
+		t.Fatalf("%s is %v", flag, flags.Flags[flag])
+	}
+	s := startTenants(t, "--"+flag+"="+limit)
+	s.seed()
+	uid := s.agent()
+	const century = 100 * 365 * 24 * time.Hour
+	request := func(asked time.Duration, pod bool) time.Duration {
+		t.Helper()
+		seconds, namespace, client := int64(asked.Seconds()), "tenant", s.tenant
+		token := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
+		if pod {
+			namespace, client = "other", s.ClientFor("system:node:mine", "system:nodes", "system:authenticated")
+			token.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{
+				APIVersion: "v1", Kind: "Pod", Name: "agent", UID: types.UID(uid),
+			}
+		}
+		before := time.Now()
+		created, err := client.CoreV1().ServiceAccounts(namespace).
+			CreateToken(t.Context(), "default", token, metav1.CreateOptions{})
+		s.must(err)
+		return created.Status.ExpirationTimestamp.Sub(before).Round(time.Hour)
+	}
+	for _, pod := range []bool{true, false} {
+		if got := request(century, pod); got > 24*time.Hour {
+			t.Errorf("a token for a century (for a pod: %t) is valid for %s, want 24h at most", pod, got)
+		}
+		// The friends: kubelet, for pods and for roles of pods with the longest lifetime that they can have.
+		for _, usual := range []time.Duration{time.Hour, 24 * time.Hour} {
+			if got := request(usual, pod); got != usual {
+				t.Errorf("a token for %s (for a pod: %t) is valid for %s", usual, pod, got)
+			}
+		}
+	}
+}
