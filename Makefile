@@ -18,7 +18,7 @@ PROGRAMS := KUBERNETES_BIN_DIR=$(CURDIR)/$(BUILD)/components/kubernetes/bin ETCD
 
 # What the programs of one make have to do together, with the seconds that each step takes on two cores when nothing is built yet;
 # they show how far the whole is, and keep the times for the next run. src/release/progress reads both.
-RELEASE_STEPS := tools:30 components:1200 release-tool:60 helpers:40 cloud-preflight-vsphere:30 smoke-server:5 blobs:60 release:10
+RELEASE_STEPS := tools:30 components:1200 release-tool:60 helpers:40 vcenter:30 smoke-server:5 blobs:60 release:10
 STEPS_release := $(RELEASE_STEPS)
 STEPS_blobs := $(filter-out release:%,$(RELEASE_STEPS))
 STEPS_final-release := $(RELEASE_STEPS)
@@ -32,13 +32,17 @@ export PROGRESS_TIMES := $(CURDIR)/$(BUILD)/step-times
 MODULES := helpers release testbed
 READING := kubernetes-release/testbed/(acceptance|alerts|cis|docs|firstcluster|layout|pipelines|templates)
 UNCACHED := go test -count=1
+# Before tests that run beside those of clusters, one package at a time: clusters come first.
+BESIDE := GOFLAGS=-p=1 nice -n 10
+# What components are built with (src/release/components/build.go): their tests use what is compiled already.
+AS_BUILT := env CGO_ENABLED=0 GOAMD64=v1 GOFLAGS="-trimpath -buildvcs=false"
 # The packages of a module with tests that test-unit leaves out, because they need programs, VMs or minutes.
 PROGRAM_TESTS = grep -rlE 'testing\.Short\(\)|/(kubetest|networktest|vmtest)"|"[A-Z_]+_BIN(_DIR)?"|"COMPONENTS_DIR"' --include='*_test.go' . | \
   xargs -n 1 dirname | grep -vE 'testdata|/acceptance$$' | sort -u
 
 .PHONY: help
 help: ## Show this list
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 ##: Try it
 
@@ -142,17 +146,24 @@ test-unit: setup ## Run the quick tests of src, with the race detector; needs no
 test-ops-files: setup ## Render the manifest with every ops-file, and check the documents that describe them
 	@cd src/testbed && $(UNCACHED) -timeout 20m ./templates ./docs
 
-.PHONY: test-lab test-programs test-acceptance
-test-lab: test-programs test-acceptance ## Run test-programs and test-acceptance
+# Tests of clusters mostly wait, and those with real programs compute: they run at the same time.
+.PHONY: test-lab test-programs test-acceptance test-first-cluster
+test-lab: release lab ## Run test-acceptance and test-first-cluster, and test-programs beside them
+	@echo "test-lab: test-programs runs beside the tests of clusters and writes to $(BUILD)/test-programs.log"
+	@$(MAKE) test-programs >$(BUILD)/test-programs.log 2>&1 & programs=$$!; clusters=0; \
+	  $(MAKE) test-acceptance test-first-cluster || clusters=$$?; \
+	  wait $$programs && echo "test-lab: test-programs passed" || { cat $(BUILD)/test-programs.log; false; } && exit $$clusters
 test-programs: release lab ## Run the tests with real programs and VMs; needs root
 	@ci/prometheus.sh promtool
 	@ci/vsphere.sh
-	@for module in $(MODULES); do (cd src/$$module && $(PROGRAMS) go test -race -timeout 30m $$($(PROGRAM_TESTS) | grep -vx ./templates)); done
-	@cd src/testbed && $(PROGRAMS) $(UNCACHED) -timeout 30m ./templates
+	@cd src/components/network-policy && $(BESIDE) $(AS_BUILT) go test .
+	@for module in $(MODULES); do (cd src/$$module && $(PROGRAMS) $(BESIDE) go test -race -timeout 30m $$($(PROGRAM_TESTS) | grep -vx ./templates)); done
+	@cd src/testbed && $(PROGRAMS) $(BESIDE) $(UNCACHED) -timeout 30m ./templates
 test-acceptance: release lab ## Deploy in labs and look at the clusters; needs root
 	@ci/setup.sh busybox-static
-	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 go test -count=1 -timeout 45m -v ./acceptance
-	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 go test -count=1 -timeout 20m -v -run 'InLab$$' ./firstcluster
+	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 $(UNCACHED) -timeout 60m -v ./acceptance
+test-first-cluster: release lab ## Run the commands of docs/first-cluster.md with a cluster in a lab; needs root
+	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 $(UNCACHED) -timeout 20m -v -run 'InLab$$' ./firstcluster
 
 .PHONY: soak
 soak: release lab ## Run the tests that are slow by nature, in labs, as the pipeline does at night; needs root
@@ -161,6 +172,7 @@ soak: release lab ## Run the tests that are slow by nature, in labs, as the pipe
 	@$(BUILD)/bin/components kubernetes-previous
 	@cd src/testbed && $(PROGRAMS) PROMETHEUS_BIN=$(CURDIR)/$(BUILD)/bin/prometheus ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 3h -v -run '^TestSoak' ./acceptance
 	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 30m -v -run '^TestSoak' ./firstcluster
+	@$(MAKE) gateway-conformance
 
 .PHONY: cis
 cis: release lab ## Check a cluster against the CIS Kubernetes Benchmark with kube-bench; report in .build/cis; needs root
@@ -173,10 +185,17 @@ conformance: release lab ## Run the conformance tests of Kubernetes; results in 
 	@ci/go-build.sh conformance-tool $(BUILD)/bin testbed ./cmd/conformance
 	@ci/conformance.sh
 
-.PHONY: bench bench-size bench-deploy bench-updates bench-sizes bench-restore bench-faults bench-storage bench-preflight bench-joins bench-tool
-bench: release lab bench-tool ## Measure all; prints ratios (75 minutes; BENCH_CLONE=1 adds clone to cluster, an hour)
+.PHONY: gateway-conformance
+gateway-conformance: export GATEWAY_CONFORMANCE_DIR := $(CURDIR)/$(BUILD)/gateway-conformance
+gateway-conformance: export GATEWAY_CONFORMANCE_TEST := $(TEST)
+gateway-conformance: components ## Run the conformance tests of Gateway API; results in .build/gateway-conformance; needs root (TEST="name" runs one)
+	@ci/gateway-conformance.sh
+	@cd src/testbed && $(PROGRAMS) $(UNCACHED) -timeout 60m -v -run 'TestGatewayConformance$$' ./templates
+
+.PHONY: bench bench-size bench-deploy bench-updates bench-sizes bench-restore bench-faults bench-storage bench-providers bench-preflight bench-joins bench-pods bench-tool
+bench: release lab bench-tool ## Measure all; prints ratios (two hours; BENCH_CLONE=1 adds clone to cluster, an hour)
 	@$(BUILD)/bin/bench size deploy sizes updates restore faults storage preflight $(if $(filter 1,$(BENCH_CLONE)),clone)
-	@$(MAKE) --no-print-directory bench-joins
+	@$(MAKE) --no-print-directory bench-providers bench-joins bench-pods
 	@$(if $(filter 1,$(BENCH_CLONE)),true,echo "Left out: clone to cluster against go build of the components; BENCH_CLONE=1 make bench measures it too (an hour)")
 bench-size: release bench-tool ## Measure the tarball against the bare upstream programs
 	@$(BUILD)/bin/bench size
@@ -192,6 +211,10 @@ bench-faults: release lab bench-tool ## Measure the time to recover from faults:
 	@$(BUILD)/bin/bench faults
 bench-storage: release lab bench-tool ## Measure claims, calls of EC2, and what storage adds in memory and size
 	@$(BUILD)/bin/bench storage
+bench-providers: release bench-tool ## Measure what each cloud adds in size, time to build, and the preflights of OpenStack and vSphere
+	@$(BUILD)/bin/bench providers
+	@cd src/testbed && go test -run '^$$' -bench Preflight -benchtime 3x ./openstacksim
+	@cd src/helpers && go test -run '^$$' -bench Preflight -benchtime 3x ./cloud/vsphere/vcenter
 bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once, its results in 10,000 random accounts, and advice for 10,000 broken ones
 	@$(BUILD)/bin/bench preflight
 	@if [ -x $(BUILD)/components/cloud-provider-aws/bin/aws-cloud-controller-manager ]; then cd src/testbed/accounts/results && \
@@ -200,6 +223,9 @@ bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once, 
 	@cd src/testbed/preflight && go test -count=1 -timeout 120m -run 'TestAdviceLeadsToAPass$$' -v . -args -advice-accounts 10000 | grep -v '^ *--- PASS\|^=== '
 bench-joins: release ## Measure joins a second and the time to a certificate under attack against the same without one
 	@cd src/helpers && $(PROGRAMS) go test -run '^$$' -bench JoinsUnderAttack -benchtime 1x ./join
+bench-pods: release lab ## Measure what pods on AWS have: time to credentials, calls and memory of load balancers, memory for KMS, queries to DNS
+	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 $(UNCACHED) -timeout 90m -v -run '^TestSoak(PodRoles|LoadBalancers|Gateways|KMS|NodeDNS)$$' \
+	  ./acceptance | grep -E '_test\.go:[0-9]+: |^(---|ok|FAIL)'
 bench-tool:
 	@ci/go-build.sh bench $(BUILD)/bin testbed ./cmd/bench
 

@@ -5,4 +5,4 @@ export GOCACHE=$PWD/go-cache/build GOMODCACHE=$PWD/go-cache/modules
 candidate=$PWD/candidate/kubernetes.tgz
 
 cd repository
-make test-acceptance CANDIDATE="$candidate"
+make test-acceptance test-first-cluster CANDIDATE="$candidate"

@@ -24,7 +24,7 @@ import (
 func startWithPolicy(t *testing.T) *kubetest.Cluster {
 	t.Helper()
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
-	manifest, err := os.ReadFile("../../../jobs/ebs-csi-controller/templates/manifests/50-nodes.yml")
+	manifest, err := os.ReadFile("../../shared-templates/csi/nodes.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,6 +127,15 @@ func TestNodesCannotAttachVolumesElsewhere(t *testing.T) {
 	kubetest.MustForbid(
 		t, "another instance", update(driver("i-other")), "only its own instance, i-own, in its CSINode, not i-other",
 	)
+	cinder := func(id string) func(*storagev1.CSINode) {
+		return func(c *storagev1.CSINode) {
+			c.Spec.Drivers = []storagev1.CSINodeDriver{{Name: "cinder.csi.openstack.org", NodeID: id}}
+		}
+	}
+	kubetest.MustForbid(t, "another server of OpenStack", update(cinder("i-other")), "only its own instance, i-own")
+	if err := update(cinder("i-own")); err != nil {
+		t.Errorf("kubelet registers the driver of Cinder: %v", err)
+	}
 	if err := csiNodes.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -279,6 +279,26 @@ func TestDefaultTimeouts(t *testing.T) {
 	}
 }
 
+// TestDeployedKeysAreThoseOfTheFlags: of all processes only an API server verifies tokens.
+func TestDeployedKeysAreThoseOfTheFlags(t *testing.T) {
+	config, err := Parse([]byte(`{`+minimal+`, "flags": {
+		"service-account-signing-key-file": "/c/sa.key", "service-account-key-file": "/c/sa.pub",
+		"service-account-issuer": ["https://new", "https://old"]}}`), "/c/flags.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := pki.Deployed{
+		Keys:    []pki.SigningKey{{Property: "service_account", PrivateKey: "/c/sa.key", PublicKeys: "/c/sa.pub"}},
+		Issuers: []string{"https://new", "https://old"},
+	}
+	if got := config.Deployed(); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if config, err = Parse([]byte(`{`+minimal+`}`), "/c/flags.json"); err != nil || config.Deployed().Keys != nil {
+		t.Errorf("a process without keys has %+v, %v", config.Deployed(), err)
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{` + minimal + `}`))
 	f.Add([]byte(`{` + minimal + `, "flags": {"v": 2, "l": ["a", "b,c"], "m": {"k": true}, "n": null},

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"kubernetes-release/node"
+	"kubernetes-release/pki"
 )
 
 // flag is one flag of the final command line, with all its arguments.
@@ -118,5 +119,14 @@ func (c *Config) identityForCheck(log *slog.Logger) (node.Identity, error) {
 	return id, err
 }
 
-// List returns the elements of one of the job's flags.
-func (c *Config) List(flag string) []string { return c.Flags[flag].elements }
+// Deployed are the certificates of the process, and of an API server the keys and issuers of tokens, which its flags
+// name.
+func (c *Config) Deployed() pki.Deployed {
+	deployed := pki.Deployed{Certificates: c.Certificates, Issuers: c.Flags["service-account-issuer"].elements}
+	private := c.Flags["service-account-signing-key-file"].elements
+	public := c.Flags["service-account-key-file"].elements
+	if len(private) == 1 && len(public) == 1 {
+		deployed.Keys = []pki.SigningKey{{Property: "service_account", PrivateKey: private[0], PublicKeys: public[0]}}
+	}
+	return deployed
+}

@@ -19,8 +19,9 @@ const (
 	// dialTimeout limits one connection to a member, with the lookup of its name.
 	dialTimeout = 2 * time.Second
 	// maxRoundsWithoutQuorum is how many consecutive rounds most members must be unreachable before a wait ends, and
-	// interval the minimum time between two of them.
+	// quorumInterval the minimum time between two of them.
 	maxRoundsWithoutQuorum = 3
+	quorumInterval         = time.Second
 )
 
 // LoadMembers reads a JSON list of the hosts of etcd's members and returns the addresses, HOST:PORT, at which they
@@ -64,7 +65,7 @@ func UnlessNoQuorum(members []string, check func(context.Context) error) func(co
 	if len(members) == 0 {
 		return check
 	}
-	q := &quorum{members: members, interval: interval, clock: clock.RealClock{}}
+	q := &quorum{members: members, interval: quorumInterval, clock: clock.RealClock{}}
 	return func(ctx context.Context) error { return q.round(ctx, check(ctx)) }
 }
 

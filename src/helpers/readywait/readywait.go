@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	// interval is the pause between two rounds.
-	interval = time.Second
+	// interval is the pause between two rounds. All workers of a deployment may do this at the same time, and the check
+	// of one that stores volumes asks the API.
+	interval = 500 * time.Millisecond
 	// progressInterval is the minimum time between two progress lines.
 	progressInterval = 15 * time.Second
 	// killDelay is how long a check that was killed may keep its output open through a child process.
@@ -38,7 +39,7 @@ type Options struct {
 	Timeout time.Duration
 }
 
-// Wait runs the check every second until it succeeds, and writes progress to output. It returns nil as well when no
+// Wait repeats the check until it succeeds, and writes progress to output. It returns nil as well when no
 // quorum of etcd is possible, and an error with the last problem when the timeout has passed.
 func Wait(ctx context.Context, options Options, output io.Writer) error {
 	took := stopwatch.Start()

@@ -2,11 +2,19 @@
 //
 // Other nodes send the packets of a pod subnet to the MAC address that the node has announced for its device, and look
 // up by that MAC address where to send them. flannel would choose a random one, so that nobody could tell whose it is,
-// and a node could announce that of another. Here the MAC address follows from the VM's address, and an admission
-// policy accepts no other (jobs/kubernetes-addons, 10-nodes.yml).
+// and a node could announce that of another. Here the MAC address ends with the VM's address, and an admission policy
+// accepts no other (jobs/kubernetes-addons, 10-nodes.yml).
+//
+// Its first two octets are random, so that a new VM with the address of a previous one announces something else:
+// flannel takes notice of a Node's new pod subnet only if the announcement has changed (handleUpdateLeaseEvent in
+// pkg/subnet/kube/kube.go), and sees the deletion and the new Node as one change when it could not reach the API
+// meanwhile.
 package vxlan
 
 import (
+	"bytes"
+	"crypto/rand"
+
 	"errors"
 	"fmt"
 	"net"
@@ -43,29 +51,39 @@ func Load(path string) (Config, error) {
 	return c, err
 }
 
-// MAC returns the MAC address of the device on the VM with an IPv4 address: a locally administered one that ends with
-// it.
-func MAC(address netip.Addr) (net.HardwareAddr, error) {
+// NewMAC returns a MAC address for the device on the VM with an IPv4 address: a locally administered one that ends with
+// the address.
+func NewMAC(address netip.Addr) (net.HardwareAddr, error) {
 	if !address.Is4() {
 		return nil, fmt.Errorf("the VM's address %s is no IPv4 address, which flannel's device requires", address)
 	}
-	ip := address.As4()
-	return net.HardwareAddr{0x0a, 0x58, ip[0], ip[1], ip[2], ip[3]}, nil
+	mac := make(net.HardwareAddr, 2, 6)
+	rand.Read(mac) // never fails
+	mac[0] = mac[0]&^1 | 2
+	return append(mac, address.AsSlice()...), nil
 }
 
-// Prepare creates the device that flannel would create, with the MAC address of the VM's address, or gives it to the
-// device that is there. flannel takes a device that has all the settings it wants (ensureLink in its device.go). Other
-// backends need no device.
+// fits reports whether a MAC address is one that NewMAC returns for the address.
+func fits(mac net.HardwareAddr, address netip.Addr) bool {
+	return len(mac) == 6 && mac[0]&3 == 2 && bytes.Equal(mac[2:], address.AsSlice())
+}
+
+// Prepare creates the device that flannel would create, with a MAC address for the VM's address, or gives one to the
+// device that is there and has another. flannel takes a device that has all the settings it wants (ensureLink in its
+// device.go). Other backends need no device.
 func Prepare(config Config, address netip.Addr) error {
 	if config.Backend.Type != "vxlan" {
 		return nil
 	}
-	mac, err := MAC(address)
+	mac, err := NewMAC(address)
 	if err != nil {
 		return err
 	}
 	name := fmt.Sprintf("flannel.%d", config.Backend.VNI)
 	if link, err := netlink.LinkByName(name); err == nil {
+		if fits(link.Attrs().HardwareAddr, address) {
+			return nil
+		}
 		return netlink.LinkSetHardwareAddr(link, mac)
 	} else if !errors.As(err, &netlink.LinkNotFoundError{}) {
 		return fmt.Errorf("find the device %s: %w", name, err)

@@ -30,8 +30,8 @@ type Builder struct {
 // helperCommands are our programs that the jobs run, folders of src/helpers/cmd.
 var helperCommands = []string{"cloud-preflight", "kube-launcher", "kube-tools"}
 
-// vspherePreflight is our program that only VMs of vSphere need: VMware's library is large.
-const vspherePreflight = "cloud-preflight-vsphere"
+// vcenterProgram is our program that only control VMs of vSphere need: VMware's library is large.
+const vcenterProgram = "vcenter"
 
 // smokeServer is our program in the image for the smoke tests.
 const smokeServer = "smoke-server"
@@ -69,7 +69,9 @@ func (b Builder) Packages() []Package {
 	return []Package{
 		of("kubernetes", "kubernetes"),
 		of("cloud-provider-aws", "cloud-provider-aws"),
+		of("ecr-credential-provider", "ecr-credential-provider"),
 		of("cloud-provider-openstack", "cloud-provider-openstack"),
+		of("cinder-csi-plugin", "cinder-csi-plugin"),
 		withManifests(of("csi", "csi")),
 		withManifests(of("aws-load-balancer-controller", "aws-load-balancer-controller")),
 		of("containerd", "containerd", "runc"),
@@ -82,8 +84,8 @@ func (b Builder) Packages() []Package {
 			Programs: []string{b.path("helpers", "bin")},
 		},
 		{
-			Name: vspherePreflight, Trees: []archive.Tree{{Dir: b.path(vspherePreflight, "bin"), Prefix: "bin"}},
-			Programs: []string{b.path(vspherePreflight, "bin")},
+			Name: vcenterProgram, Trees: []archive.Tree{{Dir: b.path(vcenterProgram, "bin"), Prefix: "bin"}},
+			Programs: []string{b.path(vcenterProgram, "bin")},
 		},
 		{
 			Name:       "images",

@@ -57,6 +57,20 @@ func TestKubernetesKeepsItsModules(t *testing.T) {
 	}
 }
 
+// TestGatewayConformanceOfTheController checks that the conformance tests of Gateway API are of the version that the
+// controller was built for.
+func TestGatewayConformanceOfTheController(t *testing.T) {
+	const module = "sigs.k8s.io/gateway-api"
+	controller := requirements(t, "../../components/aws-load-balancer-controller/go.mod")[module]
+	suite := requirements(t, "../../tools/gateway-conformance/go.mod")
+	if tests := suite[module+"/conformance"]; controller == "" || controller != tests || controller != suite[module] {
+		t.Errorf(
+			"the controller has Gateway API %s, and the tests are of %s with the API of %s", controller, tests,
+			suite[module],
+		)
+	}
+}
+
 // TestHelpersShareKubernetesModules checks that the helpers use the module versions of Kubernetes' pin. If one differs,
 // everything that uses it is compiled twice.
 func TestHelpersShareKubernetesModules(t *testing.T) {

@@ -29,7 +29,7 @@ func (b Builder) BuildHelpers(ctx context.Context) error {
 	if err := b.buildOwn(ctx, "helpers", helperCommands...); err != nil {
 		return err
 	}
-	return b.buildOwn(ctx, vspherePreflight, vspherePreflight)
+	return b.buildOwn(ctx, vcenterProgram, vcenterProgram)
 }
 
 func (b Builder) buildOwn(ctx context.Context, folder string, commands ...string) error {

@@ -57,7 +57,7 @@ func repository(t *testing.T) (Builder, *bytes.Buffer) {
 		}
 	}
 	write(".build/helpers/bin/helper", "helper")
-	write(".build/cloud-preflight-vsphere/bin/cloud-preflight-vsphere", "program for vCenter")
+	write(".build/vcenter/bin/vcenter", "program for vCenter")
 	write(".build/smoke-server/bin/smoke-server", "server")
 	write(".build/images/images.json", "{}")
 	// A program that was linked from a third-party module.

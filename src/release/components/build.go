@@ -262,7 +262,8 @@ func (b Builder) copyManifests(ctx context.Context, c Component, folder string) 
 		if err != nil {
 			return err
 		}
-		if err := os.MkdirAll(folder, 0o755); err != nil {
+		to := filepath.Join(folder, manifests.Folder)
+		if err := os.MkdirAll(to, 0o755); err != nil {
 			return err
 		}
 		for _, file := range manifests.Files {
@@ -270,7 +271,7 @@ func (b Builder) copyManifests(ctx context.Context, c Component, folder string) 
 			if err != nil {
 				return err
 			}
-			if err := os.WriteFile(filepath.Join(folder, filepath.Base(file)), content, 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(to, filepath.Base(file)), content, 0o644); err != nil {
 				return err
 			}
 		}

@@ -53,6 +53,8 @@ type Manifests struct {
 	Module string
 	// Files are paths in the module; their base names must differ.
 	Files []string
+	// Folder is the folder below manifests/ for what not every cluster applies; empty: manifests/ itself.
+	Folder string `json:",omitempty"`
 }
 
 // Binary is one program of a component.
@@ -92,15 +94,20 @@ func All() []Component {
 			Name: "cloud-provider-aws", Pin: "cloud-provider-aws", Module: "k8s.io/cloud-provider-aws",
 			Binaries: []Binary{
 				{"aws-cloud-controller-manager", "k8s.io/cloud-provider-aws/cmd/aws-cloud-controller-manager"},
-				{"ecr-credential-provider", "k8s.io/cloud-provider-aws/cmd/ecr-credential-provider"},
 			},
 			// gRPC's debug pages use templates, which make the linker keep every method, such as all of EC2's actions:
 			// 115 MB instead of 51.
 			Tags: []string{"grpcnotrace"},
 			Variables: map[string]string{
 				"k8s.io/component-base/version.gitVersion": "{version}",
-				"main.gitVersion":                          "{version}",
 			},
+		},
+		{
+			Name: "ecr-credential-provider", Pin: "cloud-provider-aws", Module: "k8s.io/cloud-provider-aws",
+			Binaries: []Binary{
+				{"ecr-credential-provider", "k8s.io/cloud-provider-aws/cmd/ecr-credential-provider"},
+			},
+			Variables: map[string]string{"main.gitVersion": "{version}"},
 		},
 		{
 			Name: "cloud-provider-openstack", Pin: "cloud-provider-openstack",
@@ -116,6 +123,14 @@ func All() []Component {
 			},
 		},
 		{
+			Name: "cinder-csi-plugin", Pin: "cloud-provider-openstack", Module: "k8s.io/cloud-provider-openstack",
+			Binaries: []Binary{{"cinder-csi-plugin", "k8s.io/cloud-provider-openstack/cmd/cinder-csi-plugin"}},
+			Tags:     []string{"grpcnotrace"},
+			Variables: map[string]string{
+				"k8s.io/cloud-provider-openstack/pkg/version.Version": "{version}",
+			},
+		},
+		{
 			Name: "csi", Pin: "csi", Module: "github.com/kubernetes-sigs/aws-ebs-csi-driver",
 			Binaries: []Binary{{"csi", "."}},
 			Merged:   csiPrograms,
@@ -125,7 +140,7 @@ func All() []Component {
 				"github.com/kubernetes-sigs/aws-ebs-csi-driver/pkg/driver.driverVersion": "{version}",
 				"github.com/kubernetes-sigs/aws-ebs-csi-driver/pkg/cloud.driverVersion":  "{version}",
 			},
-			Manifests: []Manifests{{"github.com/kubernetes-csi/external-snapshotter/client/v8", []string{
+			Manifests: []Manifests{{Module: "github.com/kubernetes-csi/external-snapshotter/client/v8", Files: []string{
 				"config/crd/snapshot.storage.k8s.io_volumesnapshotclasses.yaml",
 				"config/crd/snapshot.storage.k8s.io_volumesnapshotcontents.yaml",
 				"config/crd/snapshot.storage.k8s.io_volumesnapshots.yaml",
@@ -140,10 +155,30 @@ func All() []Component {
 			Variables: map[string]string{
 				"sigs.k8s.io/aws-load-balancer-controller/pkg/version.GitVersion": "{version}",
 			},
-			Manifests: []Manifests{{"sigs.k8s.io/aws-load-balancer-controller", []string{
-				"config/crd/bases/elbv2.k8s.aws_ingressclassparams.yaml",
-				"config/crd/bases/elbv2.k8s.aws_targetgroupbindings.yaml",
-			}}},
+			Manifests: []Manifests{
+				{Module: "sigs.k8s.io/aws-load-balancer-controller", Files: []string{
+					"config/crd/bases/elbv2.k8s.aws_ingressclassparams.yaml",
+					"config/crd/bases/elbv2.k8s.aws_targetgroupbindings.yaml",
+				}},
+				{Module: "sigs.k8s.io/aws-load-balancer-controller", Folder: "gateway", Files: []string{
+					"config/crd/gateway/gateway.k8s.aws_listenerruleconfigurations.yaml",
+					"config/crd/gateway/gateway.k8s.aws_loadbalancerconfigurations.yaml",
+					"config/crd/gateway/gateway.k8s.aws_targetgroupconfigurations.yaml",
+				}},
+				// What the controller implements of Gateway API (pkg/gateway/crddetect in its source): the standard
+				// channel, and of the experimental one only the routes that it lacks.
+				{Module: "sigs.k8s.io/gateway-api", Folder: "gateway-api", Files: []string{
+					"config/crd/standard/gateway.networking.k8s.io_gatewayclasses.yaml",
+					"config/crd/standard/gateway.networking.k8s.io_gateways.yaml",
+					"config/crd/standard/gateway.networking.k8s.io_grpcroutes.yaml",
+					"config/crd/standard/gateway.networking.k8s.io_httproutes.yaml",
+					"config/crd/standard/gateway.networking.k8s.io_listenersets.yaml",
+					"config/crd/standard/gateway.networking.k8s.io_referencegrants.yaml",
+					"config/crd/standard/gateway.networking.k8s.io_tlsroutes.yaml",
+					"config/crd/experimental/gateway.networking.k8s.io_tcproutes.yaml",
+					"config/crd/experimental/gateway.networking.k8s.io_udproutes.yaml",
+				}},
+			},
 		},
 		{
 			Name: "containerd", Pin: "containerd", Module: "github.com/containerd/containerd/v2",

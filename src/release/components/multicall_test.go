@@ -60,7 +60,7 @@ func main() {
 	)
 	file("up/config/widget.yaml", "kind: Widget\n")
 	c := Component{
-		Manifests: []Manifests{{"example.invalid/up", []string{"config/widget.yaml"}}},
+		Manifests: []Manifests{{Module: "example.invalid/up", Files: []string{"config/widget.yaml"}}},
 		Name:      "both",
 		Pin:       "both",
 		Module:    "example.invalid/up",

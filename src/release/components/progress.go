@@ -9,7 +9,9 @@ import (
 var usualSeconds = map[string]float64{
 	"kubernetes":               770,
 	"cloud-provider-aws":       130,
+	"ecr-credential-provider":  5,
 	"cloud-provider-openstack": 95,
+	"cinder-csi-plugin":        15,
 	"flannel":                  95,
 	"coredns":                  75,
 	"containerd":               65,

@@ -49,11 +49,10 @@ func TestLoadBalancerForwardsRequests(t *testing.T) {
 	l := deployed(t)
 	for _, kind := range []string{"classic", "nlb"} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel() // they wait for the cloud controller and for the deletion of namespaces
 			name := "lb-" + kind
 			l.mustKubectl(t, loadBalancerManifest(name, kind, l.smokeImage(t)), "apply", "-f", "-")
-			t.Cleanup(func() {
-				l.mustKubectl(t, "", "delete", "namespace", name, "--timeout=90s")
-			})
+			t.Cleanup(func() { l.deleteServed(t, name) })
 			host := l.loadBalancerHost(t, name, 2*time.Minute)
 			if !strings.HasSuffix(host, ".amazonaws.com") {
 				t.Errorf("host name %q is not one of AWS", host)
@@ -97,6 +96,7 @@ func TestUnchangedDeployRestartsNoProcess(t *testing.T) {
 func TestUntaggedInstanceStopsTheDeploy(t *testing.T) {
 	l := own(t)
 	l.ops = []string{"src/testbed/acceptance/testdata/without-tags.yml"}
+	l = l.with(t, badInput{ops: retryWindow("control")})
 	out, err := l.up()
 	if err == nil {
 		t.Fatalf("an untagged instance was deployed:\n%s", tail.Lines(out, 40))
@@ -117,6 +117,11 @@ func TestUntaggedInstanceStopsTheDeploy(t *testing.T) {
 	}
 }
 
+// retryWindow returns an ops-file that lets the preflight wait for less than a minute until a tag is visible.
+func retryWindow(group string) string {
+	return replaceInGroup(group, "jobs/name=cloud-provider/properties/preflight?/retry_window", "5s")
+}
+
 // smokeImage returns the test image that is part of the release.
 func (l *lab) smokeImage(t *testing.T) string {
 	t.Helper()
@@ -130,6 +135,14 @@ func (l *lab) smokeImage(t *testing.T) string {
 		t.Fatalf("images.json has no smoke-test: %v", images)
 	}
 	return images["smoke-test"]
+}
+
+// deleteServed deletes a namespace of loadBalancerManifest. The Service goes first: once the namespace controller has
+// found an object with a finalizer, it looks again after eight seconds (pkg/controller/namespace of Kubernetes).
+func (l *lab) deleteServed(t *testing.T, name string) {
+	t.Helper()
+	l.mustKubectl(t, "", "-n", name, "delete", "service", "web", "--ignore-not-found", "--timeout=90s")
+	l.mustKubectl(t, "", "delete", "namespace", name, "--timeout=90s")
 }
 
 func loadBalancerManifest(name, kind, image string) string {

@@ -49,7 +49,11 @@ func jobProperty(job, path, value string) string {
 
 // inGroup returns an ops-file that sets a value in the instance group control.
 func inGroup(path, value string) string {
-	return "- type: replace\n  path: /instance_groups/name=control/" + path + "\n  value: " + value + "\n"
+	return replaceInGroup("control", path, value)
+}
+
+func replaceInGroup(group, path, value string) string {
+	return "- type: replace\n  path: /instance_groups/name=" + group + "/" + path + "\n  value: " + value + "\n"
 }
 
 // renderRefusals are refused before a VM exists.

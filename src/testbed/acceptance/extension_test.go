@@ -1,13 +1,9 @@
 package acceptance
 
 import (
-	"bytes"
-	"context"
 	"encoding/base64"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -71,30 +67,11 @@ func (l *lab) vmFile(t *testing.T, instance, content string) string {
 	return path
 }
 
-// deployExtension starts test/extension in a pod on worker/0 and registers it.
+// deployExtension starts testbed/extension in a pod on worker/0 and registers it.
 func (l *lab) deployExtension(t *testing.T) {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "extension")
-	build := exec.Command("go", "build", "-o", program, "kubernetes-release/testbed/extension")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	content, err := os.ReadFile(program)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	upload := l.command(
-		ctx, "ssh", "worker/0", "sh", "-c",
-		"mkdir -p /var/vcap/data/extension && cat > /var/vcap/data/extension/extension && chmod 0755 "+
-			"/var/vcap/data/extension/extension",
-	)
-	upload.Stdin = bytes.NewReader(content)
-	if out, err := output(ctx, upload); err != nil {
-		t.Fatalf("upload: %v\n%s", err, out)
-	}
+	const program = "/var/vcap/data/extension/extension"
+	l.uploadProgram(t, "worker/0", program, "kubernetes-release/testbed/extension")
 	manifest, err := os.ReadFile("testdata/extension.yml")
 	if err != nil {
 		t.Fatal(err)

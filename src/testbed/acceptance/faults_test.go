@@ -98,7 +98,7 @@ func (l *lab) containersOf(t *testing.T, namespace string) string {
 func (l *lab) served(t *testing.T, name string) string {
 	t.Helper()
 	l.mustKubectl(t, loadBalancerManifest(name, "classic", l.smokeImage(t)), "apply", "-f", "-")
-	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "namespace", name, "--timeout=90s") })
+	t.Cleanup(func() { l.deleteServed(t, name) })
 	l.mustKubectl(t, "", "-n", name, "rollout", "status", "deployment/web", "--timeout=90s")
 	return l.answered(t, name, 2*time.Minute)
 }
@@ -149,7 +149,7 @@ func TestClusterSurvivesCloudOutage(t *testing.T) {
 	gone := time.Now()
 	image := l.smokeImage(t)
 	l.mustKubectl(t, loadBalancerManifest("in-outage", "classic", image), "apply", "-f", "-")
-	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "namespace", "in-outage", "--timeout=90s") })
+	t.Cleanup(func() { l.deleteServed(t, "in-outage") })
 	l.mustKubectl(t, "", "-n", "in-outage", "rollout", "status", "deployment/web", "--timeout=50s")
 	t.Cleanup(func() { // runs before the other cleanups, which require the cloud
 		if out, err := l.up(); err != nil {

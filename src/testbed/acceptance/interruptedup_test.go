@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -267,17 +269,28 @@ func (l *lab) readHost(t *testing.T, number int) hostState {
 	return h
 }
 
-// mustEqual fails for everything that has appeared since, and for processes of that lab.
+// without returns what is not in other.
+func (h hostState) without(other hostState) hostState {
+	rest := maps.Clone(h)
+	maps.DeleteFunc(rest, func(line string, _ bool) bool { return other[line] })
+	return rest
+}
+
+// mustEqual fails for everything that has appeared since, and for processes of that lab. What disappears within a
+// minute is not the lab's, which is down, but another test's.
 func (h hostState) mustEqual(t *testing.T, l *lab, number int) {
 	t.Helper()
 	if number == 0 {
 		t.Fatal("the lab had no network")
 	}
-	for line := range l.readHost(t, number) {
-		if !h[line] {
-			t.Errorf("left behind: %s", line)
+	left := l.readHost(t, number).without(h)
+	waitFor(t, time.Minute, "nothing left behind", func() error {
+		left = left.without(left.without(l.readHost(t, number)))
+		if len(left) > 0 {
+			return fmt.Errorf("there are\n%s", strings.Join(slices.Sorted(maps.Keys(left)), "\n"))
 		}
-	}
+		return nil
+	})
 	group := fmt.Sprintf(":/klab%d/", number)
 	for _, pid := range pids(t) {
 		groups, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))

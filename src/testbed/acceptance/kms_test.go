@@ -55,8 +55,7 @@ func TestSoakKMS(t *testing.T) {
 	l.ops = append(l.ops, "ops-files/remove-local-encryption-keys.yml")
 	deploy("kms")
 	stored(byKMS, secrets...)
-	t.Logf("memory of the plugin: %s", l.ssh(t, "control/0", "bash", "-c",
-		"grep VmRSS /proc/$(cat /var/vcap/sys/run/bpm/kms-plugin/kms-plugin.pid)/status"))
+	t.Logf("memory of the plugin: %s", l.memoryOf(t, "kms-plugin"))
 
 	fault, err := json.Marshal(awssim.Fault{Action: "kms:*", Kind: awssim.FaultReset})
 	if err != nil {

@@ -109,7 +109,7 @@ func own(t *testing.T) *lab {
 // onAWS, onOpenStack and onNoCloud make a deployment of the manifest one in the lab.
 var (
 	onAWS       = []string{"ops-files/aws.yml", "ops-files/lab.yml", "ops-files/lab-aws.yml"}
-	onOpenStack = []string{"ops-files/openstack.yml", "ops-files/lab.yml"}
+	onOpenStack = []string{"ops-files/openstack.yml", "ops-files/lab.yml", "ops-files/lab-openstack.yml"}
 	onNoCloud   = []string{"ops-files/lab.yml"}
 )
 
@@ -152,6 +152,37 @@ func (l *lab) run(timeout time.Duration, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	return output(ctx, l.command(ctx, args...))
+}
+
+// upload writes a file on an instance.
+func (l *lab) upload(t *testing.T, instance, file string, content []byte) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	command := l.command(
+		ctx, "ssh", instance, "sh", "-c", "mkdir -p "+filepath.Dir(file)+" && cat > "+file,
+	)
+	command.Stdin = bytes.NewReader(content)
+	if out, err := output(ctx, command); err != nil {
+		t.Fatalf("%s: %v\n%s", file, err, out)
+	}
+}
+
+// uploadProgram builds a program of the test bed and brings it to an instance.
+func (l *lab) uploadProgram(t *testing.T, instance, file, source string) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "program")
+	build := exec.Command("go", "build", "-o", program, source)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	content, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.upload(t, instance, file, content)
+	l.ssh(t, instance, "chmod", "0755", file)
 }
 
 // mustRun is run, and fails the test if bin/lab fails.

@@ -2,7 +2,6 @@ package acceptance
 
 import (
 	"bytes"
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -226,19 +225,6 @@ func impatientRules(t *testing.T) []byte {
 	return regexp.MustCompile(`(?m)^    for: .*$`).ReplaceAll(content, []byte("    for: 10s"))
 }
 
-func (l *lab) upload(t *testing.T, instance, file string, content []byte) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	command := l.command(
-		ctx, "ssh", instance, "sh", "-c", "mkdir -p "+filepath.Dir(file)+" && cat > "+file,
-	)
-	command.Stdin = bytes.NewReader(content)
-	if out, err := output(ctx, command); err != nil {
-		t.Fatalf("%s: %v\n%s", file, err, out)
-	}
-}
-
 // prometheus asks Prometheus, and decodes the data of its answer.
 func (l *lab) prometheus(t *testing.T, path string, data any) error {
 	t.Helper()
@@ -307,6 +293,8 @@ var appearLater = []string{
 	"apiserver_envelope_encryption_kms_operations_latency_seconds_count", // with use-kms-encryption.yml
 	"controller_runtime_reconcile_errors_total",                          // of the load balancer controller
 	"leader_election_master_status",
+	"openstack_api_request_errors_total", // with openstack.yml
+	"openstack_api_requests_total",
 }
 
 // checkDashboard expects that each panel has data, unless it shows what appears later.
@@ -363,7 +351,7 @@ func (l *lab) checkMetricsOfAlerts(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := regexp.MustCompile(`\b(kubernetes_bosh|kubernetes_build|etcd|csi_sidecar|aws_ebs_csi|`+
-		`apiserver_envelope|leader_election|controller_runtime)_\w+`).FindAllString(string(content), -1)
+		`openstack_api|apiserver_envelope|leader_election|controller_runtime)_\w+`).FindAllString(string(content), -1)
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		if !slices.Contains(appearLater, name) {

@@ -15,17 +15,15 @@ import (
 	"time"
 )
 
-// checkPodsOfEveryNode runs checkPods in a cluster of one control VM and two workers.
+// checkPodsOfEveryNode runs checkPods in a cluster of one control VM and two workers. There must be no bridge on a node
+// with pods: on one, a pod could answer ARP for the others.
 func (l *lab) checkPodsOfEveryNode(t *testing.T, nodes []string) {
-	l.checkPods(t, len(nodes), []string{"control/0", "worker/0", "worker/1"})
-}
-
-// checkLinksOfPods expects no bridge on an instance with pods: on one, a pod could answer ARP for the others.
-func (l *lab) checkLinksOfPods(t *testing.T, instance string) {
-	l.runPodsOnEveryNode(t)
-	out := l.mustRun(t, 20*time.Second, "ssh", instance, "ip", "-o", "link", "show", "type", "bridge")
-	if bridges := strings.TrimSpace(out); bridges != "" {
-		t.Errorf("%s has bridges: %s", instance, bridges)
+	instances := []string{"control/0", "worker/0", "worker/1"}
+	l.checkPods(t, len(nodes), instances)
+	for _, instance := range instances {
+		if bridges := l.ssh(t, instance, "ip", "-o", "link", "show", "type", "bridge"); bridges != "" {
+			t.Errorf("%s has bridges: %s", instance, bridges)
+		}
 	}
 }
 
@@ -168,7 +166,7 @@ func (l *lab) checkLocalLoadBalancer(t *testing.T, kind string) {
 	manifest = strings.Replace(manifest, "type: LoadBalancer", "type: LoadBalancer\n  externalTrafficPolicy: Local", 1)
 	manifest = strings.Replace(manifest, "replicas: 2", "replicas: 1", 1)
 	l.mustKubectl(t, manifest, "apply", "-f", "-")
-	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "namespace", name, "--timeout=90s") })
+	t.Cleanup(func() { l.deleteServed(t, name) })
 	host := l.loadBalancerHost(t, name, time.Minute)
 	fetch := func() error {
 		body, err := l.get(host)

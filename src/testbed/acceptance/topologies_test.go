@@ -66,6 +66,7 @@ func TestSoakTopologies(t *testing.T) {
 		control   string   // number of control VMs, unless empty
 		nodes     []string // instances that are nodes
 		pods      int      // number of nodes that run any pod
+		smoke     string   // what else the smoke tests say
 		check     func(*lab, *testing.T)
 	}{
 		{
@@ -102,8 +103,9 @@ func TestSoakTopologies(t *testing.T) {
 			nodes: []string{"control/0", "worker/0", "worker/1"}, pods: 2, check: (*lab).checkZonesOfBOSH,
 		},
 		{
-			name: "OpenStack", base: onOpenStack, ops: workerOps, vars: []string{"worker_instances=1"}, control: "1",
-			nodes: []string{"control/0", "worker/0"}, pods: 1, check: (*lab).checkOpenStack,
+			name: "OpenStack", base: onOpenStack, ops: workerOps, vars: []string{"worker_instances=2"}, control: "1",
+			nodes: []string{"control/0", "worker/0", "worker/1"}, pods: 2,
+			smoke: "storage cinder", check: (*lab).checkOpenStack,
 		},
 	} {
 		t.Run(topology.name, func(t *testing.T) {
@@ -120,7 +122,7 @@ func TestSoakTopologies(t *testing.T) {
 			t.Run("smoke tests", func(t *testing.T) {
 				l.checkSmokeTests(
 					t, fmt.Sprintf("%d of %[1]d are Ready", len(nodes)),
-					fmt.Sprintf("answers on %d node(s)", len(nodes)), "names resolve",
+					fmt.Sprintf("answers on %d node(s)", len(nodes)), "names resolve", topology.smoke,
 				)
 			})
 			t.Run("pods of every node", func(t *testing.T) { l.checkPods(t, topology.pods, topology.nodes) })

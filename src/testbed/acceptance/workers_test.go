@@ -14,7 +14,8 @@ var workerOps = []string{"ops-files/scale-workers.yml"}
 func TestControlAndTwoWorkers(t *testing.T) {
 	l := own(t)
 	l.ops, l.vars = append(slices.Clone(workerOps), metricsOps), []string{"worker_instances=2"}
-	l = l.with(t, badInput{ops: inGroup("jobs/name=kubernetes-addons/properties/coredns/replicas", "2")})
+	l = l.with(t, badInput{ops: inGroup("jobs/name=kubernetes-addons/properties/coredns/replicas", "2") +
+		staticPodsOps})
 	l.mustUp(t)
 	nodes := l.nodes(t, 3)
 	l.startScaled(t)
@@ -27,20 +28,35 @@ func TestControlAndTwoWorkers(t *testing.T) {
 		l.checkVolumesOfTheCloud(t)
 	})
 	t.Run("pods of every node", func(t *testing.T) { l.checkPodsOfEveryNode(t, nodes) })
-	t.Run("pods share no Ethernet segment", func(t *testing.T) { l.checkLinksOfPods(t, "worker/0") })
 	t.Run("CoreDNS", func(t *testing.T) { l.checkDNSSpread(t, len(nodes)) })
 	t.Run("metrics of nodes and pods", func(t *testing.T) { l.checkMetrics(t, nodes) })
-	for _, kind := range []string{"classic", "nlb"} {
-		t.Run("local load balancer "+kind, func(t *testing.T) { l.checkLocalLoadBalancer(t, kind) })
-	}
-	driverRestarts := l.hangDriver(t, "worker/1") // the next test does not use it
-	t.Run("volumes", func(t *testing.T) { l.checkVolumes(t) })
+	driverRestarts := l.hangDriver(t, "worker/1") // the next tests do not use it
+	t.Run("side by side", func(t *testing.T) {    // they wait for controllers and for the deletion of namespaces
+		for name, check := range map[string]func(*testing.T){
+			"volumes":                     l.checkVolumes,
+			"local load balancer classic": func(t *testing.T) { l.checkLocalLoadBalancer(t, "classic") },
+			"local load balancer nlb":     func(t *testing.T) { l.checkLocalLoadBalancer(t, "nlb") },
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				check(t)
+			})
+		}
+	})
 	t.Run("CSI driver that hangs", driverRestarts)
 	t.Run("metrics of storage", func(t *testing.T) { l.checkStorageMetrics(t) })
 	t.Run(
 		"network policies",
 		func(t *testing.T) { l.checkNetworkPolicies(t, []string{"control/0", "worker/0", "worker/1"}) },
 	)
+	t.Run(
+		"local users of a worker gain nothing",
+		func(t *testing.T) {
+			l.runPodsOnEveryNode(t) // whose files and processes are attacked too
+			l.checkLocalUsers(t, "worker/0", workerAttacks)
+		},
+	)
+	t.Run("static pods", func(t *testing.T) { l.checkStaticPods(t, "worker/0") })
 	t.Run("port forwarding", func(t *testing.T) { l.checkPortForward(t) })
 	t.Run("pod in a user namespace", func(t *testing.T) { l.checkUserNamespace(t) })
 	t.Run("root's files", func(t *testing.T) {

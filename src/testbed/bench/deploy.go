@@ -34,7 +34,7 @@ import (
 
 const (
 	// DeployAim is the maximum time of a deploy, relative to a start by hand.
-	DeployAim = 1.3
+	DeployAim = 1.15
 	// OtherAim is the maximum of all other ratios of a deploy and of a clone.
 	OtherAim = 1.1
 

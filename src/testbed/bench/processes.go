@@ -26,12 +26,14 @@ type command struct {
 	environment []string
 }
 
-// listCommands prints a line for each program that a pidfile names: pidfile, uid, gid, and in base64 the working
-// directory, and the command line and environment as in /proc.
+// listCommands prints a line for each program that a pidfile names, under bpm the child of the process in it: pidfile,
+// uid, gid, and in base64 the working directory, and the command line and environment as in /proc.
 const listCommands = `
 for file in "$1"/bpm/*/*.pid "$1"/*/*.pid; do
   [ -s "$file" ] || continue
-  process=/proc/$(tr -d '[:space:]' <"$file")
+  pid=$(tr -d '[:space:]' <"$file")
+  [[ $file != "$1"/bpm/* ]] || pid=$(pgrep --oldest --parent "$pid")
+  process=/proc/$pid
   echo "$file" $(stat -c '%u %g' "$process") $(readlink -n "$process/cwd" | base64 -w0) \
     $(base64 -w0 "$process/cmdline") $(base64 -w0 "$process/environ")
 done`
@@ -86,7 +88,7 @@ func parseCommand(line string) (command, error) {
 	return c, nil
 }
 
-// joinBefore returns the command that gets a kubelet its certificate, as the setup in the job's config/flags.json does:
+// joinBefore returns the command that gets a kubelet its certificate, as the setup of the job does:
 // with kubelet's user and environment, which names the simulated AWS that the proof is signed for.
 func joinBefore(commands []command) []command {
 	var joins []command
@@ -185,6 +187,7 @@ var owners = []struct {
 	{bosh.DefaultRoot.Package("helpers") + "/", ownOwner},
 	{bosh.DefaultRoot.Package("kubernetes") + "/", kubernetesOwner},
 	{bosh.DefaultRoot.Package("cloud-provider-aws") + "/", kubernetesOwner},
+	{bosh.DefaultRoot.Package("ecr-credential-provider") + "/", kubernetesOwner},
 	{string(bosh.DefaultRoot) + "/", upstreamOwner},
 	{"/pause", upstreamOwner},
 	{"/coredns", upstreamOwner},

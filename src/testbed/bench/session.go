@@ -14,7 +14,9 @@ import (
 const simulated = "preflight"
 
 // Names are those of what a session can measure.
-var Names = []string{"size", "deploy", "updates", "sizes", "restore", "faults", "storage", "clone", simulated}
+var Names = []string{
+	"size", "deploy", "updates", "sizes", "restore", "faults", "storage", "providers", "clone", simulated,
+}
 
 // Session measures and keeps what it has measured in a report.
 type Session struct {
@@ -70,6 +72,8 @@ func (s Session) measure(ctx context.Context, name string, release boshrelease.R
 	case "storage":
 		deploys.Runs = s.Runs
 		return (&Storage{Deploys: deploys, ReleaseSize: release.Size}).Measure(ctx)
+	case "providers":
+		return Providers{Root: s.Root, ReleaseSize: release.Size, Out: s.Out}.Measure(ctx)
 	case simulated:
 		figures, err := Preflights(s).Measure(ctx)
 		if err != nil {

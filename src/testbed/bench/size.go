@@ -59,6 +59,9 @@ var upstreamPrograms = []struct {
 // SizeAim is the maximum size of the tarball, relative to the bare programs.
 const SizeAim = 0.5
 
+// FeatureSizeAim is the maximum size of the tarball, relative to the same without an optional feature.
+const FeatureSizeAim = 1.05
+
 // Size builds the upstream programs with go build's defaults and -trimpath, gzips each, and returns the size of the
 // release tarball against their sum in bytes, once with symbol tables, as go build leaves them, and once stripped, as
 // ours are.
@@ -119,7 +122,31 @@ func Size(ctx context.Context, root string, release boshrelease.Result, out io.W
 		})
 	}
 	step.Finish("built the upstream programs")
-	return figures, nil
+	balancers, err := addedSize(root, release.Size, Figure{
+		Name: "size-load-balancers", What: "size that the AWS Load Balancer Controller adds to the release tarball",
+		Aim: FeatureSizeAim,
+		Note: "Roles for pods, encryption with KMS, notices of EC2 and DNS on each node are parts of programs that " +
+			"are shipped in any case.",
+	}, "aws-load-balancer-controller")
+	return append(figures, balancers), err
+}
+
+// addedSize compares the tarball with the same without packages, of one blob each. Of several, the figure has parts.
+func addedSize(root string, tarball int64, f Figure, packages ...string) (Figure, error) {
+	var added int64
+	for _, name := range packages {
+		blob, err := os.Stat(filepath.Join(root, ".build", "blobs", name, name+".tar.xz"))
+		if err != nil {
+			return Figure{}, fmt.Errorf("%w; `make release` builds it", err)
+		}
+		added += blob.Size()
+		if len(packages) > 1 {
+			f.Parts = append(f.Parts, Part{Name: name, Value: float64(blob.Size())})
+		}
+	}
+	f.Unit, f.Subject, f.Ours = Bytes, "release tarball", float64(tarball)
+	f.Against, f.Base = "without "+components.Size(added), float64(tarball-added)
+	return f, nil
 }
 
 // gzipped is the total size of a folder's files, each gzipped separately.

@@ -25,7 +25,6 @@ import (
 
 	"kubernetes-release/internal/bosh"
 	"kubernetes-release/internal/poll"
-	"kubernetes-release/release/components"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/lab/vm"
 )
@@ -449,18 +448,7 @@ func storageMemory(processes []memory) Figure {
 
 // size compares the tarball with the same without the package of storage.
 func (s *Storage) size() (Figure, error) {
-	blob, err := os.Stat(filepath.Join(s.Root, ".build", "blobs", "csi", "csi.tar.xz"))
-	if err != nil {
-		return Figure{}, fmt.Errorf("%w; `make release` builds it", err)
-	}
-	return Figure{
-		Name:    "storage-size",
-		What:    "size that storage adds to the release tarball",
-		Unit:    Bytes,
-		Aim:     StorageSizeAim,
-		Subject: "release tarball",
-		Ours:    float64(s.ReleaseSize),
-		Against: "without " + components.Size(blob.Size()) + " of storage",
-		Base:    float64(s.ReleaseSize - blob.Size()),
-	}, nil
+	return addedSize(s.Root, s.ReleaseSize, Figure{
+		Name: "storage-size", What: "size that storage adds to the release tarball", Aim: StorageSizeAim,
+	}, "csi")
 }

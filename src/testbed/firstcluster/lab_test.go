@@ -38,7 +38,7 @@ import (
 // only launched in the account.
 func TestFirstClusterInLab(t *testing.T) {
 	if os.Getenv("ACCEPTANCE") == "" {
-		t.Skip("requires root and a built release; `make test-acceptance` runs it")
+		t.Skip("requires root and a built release; `make test-first-cluster` runs it")
 	}
 	out := runInLab(t)
 	for _, want := range []string{"Errand 'smoke-tests' succeeded", "kubernetes-staging: 6 VMs"} {

@@ -20,7 +20,7 @@ func TestFilesFitInto120Columns(t *testing.T) {
 				return err
 			}
 			switch filepath.Ext(path) {
-			case ".erb":
+			case ".erb", ".rb":
 				templates++
 			case ".go":
 				programs++

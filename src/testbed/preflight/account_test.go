@@ -303,16 +303,12 @@ func TestCheckAccount(t *testing.T) {
 			"Director's NATS"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text, err := json.Marshal(good)
+			w, err := good.Clone()
 			if err != nil {
 				t.Fatal(err)
 			}
-			var w store.World
-			if err := json.Unmarshal(text, &w); err != nil {
-				t.Fatal(err)
-			}
-			c.change(&w)
-			simulateAccount(t, &w)
+			c.change(w)
+			simulateAccount(t, w)
 			if code, stdout, stderr := check(); code != 1 || !strings.Contains(stderr, c.want) {
 				t.Errorf("exit code %d, want %q in\n%s%s", code, c.want, stdout, stderr)
 			}
@@ -468,16 +464,12 @@ func TestCheckNetwork(t *testing.T) {
 		}, []string{"outgoing traffic between nodes at tcp 2379-2380"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text, err := json.Marshal(good)
+			w, err := good.Clone()
 			if err != nil {
 				t.Fatal(err)
 			}
-			var w store.World
-			if err := json.Unmarshal(text, &w); err != nil {
-				t.Fatal(err)
-			}
-			c.change(&w)
-			sim, _ := simulateAccount(t, &w)
+			c.change(w)
+			sim, _ := simulateAccount(t, w)
 			check := func() (int, string, string) { return account(t, "--vars", file, "--cluster", "prod") }
 			code, stdout, stderr := check()
 			if (code == 1) != (len(c.want) > 0) {

@@ -3,6 +3,7 @@ package providers
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -75,6 +76,25 @@ func TestToyProvider(t *testing.T) {
 	out, err := command(t, helpers, nil, "go", "run", "./cmd/cloud-preflight", "--config", config)
 	if err == nil || !strings.Contains(out, "write the name of the machine to /run/toy/name") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestLinesOfTheToyProvider keeps the figures of docs/providers.md.
+func TestLinesOfTheToyProvider(t *testing.T) {
+	lines := func(name string) int {
+		content, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(content), "\n")
+	}
+	want := fmt.Sprintf(
+		"%d lines of Go, %d of its ops-file and %d of its page", lines("toy/provider.go.txt"), lines("toy.yml"),
+		lines("toy.md.txt"),
+	)
+	if docs, err := os.ReadFile(filepath.Join(root, "docs/providers.md")); err != nil ||
+		!strings.Contains(string(docs), want) {
+		t.Errorf("docs/providers.md does not say %q (%v)", want, err)
 	}
 }
 

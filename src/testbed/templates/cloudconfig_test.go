@@ -81,24 +81,42 @@ func TestCloudConfigForAWSAddsToTheDirectors(t *testing.T) {
 }
 
 func TestCloudConfigForOpenStackAddsToTheDirectors(t *testing.T) {
+	workers := workerProperties(t, "openstack.yml", "openstack-vars.yml", openstackVars)
+	if workers["instance_type"] == nil {
+		t.Errorf("workers have no flavor: %v", workers)
+	}
+}
+
+func TestCloudConfigForVSphereAddsToTheDirectors(t *testing.T) {
+	workers := workerProperties(t, "vsphere.yml", "vsphere-vars.yml", vsphereVars)
+	if fmt.Sprint(workers["vmx_options"]) != "map[disk.enableUUID:1]" || workers["upgrade_hw_version"] != true ||
+		workers["ram"] == nil {
+		t.Errorf("workers have the properties %v", workers)
+	}
+}
+
+// workerProperties deploys with the ops-file and the cloud config of that name, beside the Director's own, and returns
+// what the CPI gets for a worker.
+func workerProperties(t *testing.T, name, vars string, opsVars []string) map[string]any {
+	t.Helper()
 	folder := filepath.Join(root, "manifests", "cloud-config")
 	text, err := manifest.Interpolate(manifest.Source{
-		Path: filepath.Join(folder, "openstack.yml"), VarsFiles: []string{filepath.Join(folder, "openstack-vars.yml")},
+		Path: filepath.Join(folder, name), VarsFiles: []string{filepath.Join(folder, vars)},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	merged, err := manifest.MergeCloudConfigs([]manifest.NamedText{
-		{Name: "bosh-deployment", Text: []byte(directorsCloudConfig)}, {Name: "openstack.yml", Text: text},
+		{Name: "bosh-deployment", Text: []byte(directorsCloudConfig)}, {Name: name, Text: text},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cloud, err := manifest.ParseCloudConfig("openstack.yml", merged)
+	cloud, err := manifest.ParseCloudConfig(name, merged)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := mustInterpolate(t, deployment{ops: []string{"openstack.yml"}, vars: openstackVars})
+	m := mustInterpolate(t, deployment{ops: []string{name}, vars: opsVars})
 	p, err := director.NewPlan(m, cloud, releases(t), &director.State{})
 	if err != nil {
 		t.Fatal(err)
@@ -106,9 +124,7 @@ func TestCloudConfigForOpenStackAddsToTheDirectors(t *testing.T) {
 	if err := p.Render(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if flavor := cloud.CloudProperties(group(t, p, "worker").Spec, "kubernetes-z1")["instance_type"]; flavor == nil {
-		t.Error("workers have no flavor")
-	}
+	return cloud.CloudProperties(group(t, p, "worker").Spec, "kubernetes-z1")
 }
 
 // checkZones checks that each instance is in the AWS zone of its subnet, which the CPI requires.

@@ -42,13 +42,22 @@ func (r propertyRule) appliesTo(job string) bool {
 	return !slices.Contains(r.Except, job) && (len(r.Jobs) == 0 || slices.Contains(r.Jobs, job))
 }
 
-// Every job's extra_args.json.erb is what the files in src/shared-templates say. UPDATE_TEMPLATES=1 rewrites it.
-func TestExtraArgsTemplatesAreUpToDate(t *testing.T) {
+// Each job's rules are what the files in src/shared-templates say: in its extra_args.json.erb or, without one, between
+// two lines of another template. UPDATE_TEMPLATES=1 rewrites them.
+func TestRulesInTemplatesAreUpToDate(t *testing.T) {
 	rules := readYAML[[]propertyRule](t, filepath.Join(shared, "rules.yml"))
 	used := map[string]bool{}
-	for _, job := range jobsWithExtraArgs(t) {
-		want := extraArgsTemplate(t, job, rules, used)
-		path := filepath.Join(root, "jobs", job, "templates", "extra_args.json.erb")
+	for _, job := range jobNames(t) {
+		text := rulesOf(t, job, rules, used)
+		var path, want string
+		if _, ok := readJob(t, job).Properties["extra_args"]; ok {
+			path = filepath.Join(root, "jobs", job, "templates", "extra_args.json.erb")
+			want = extraArgsTemplate(t, job, text)
+		} else if text != "" {
+			path, want = templateWithRules(t, job, text)
+		} else {
+			continue
+		}
 		if os.Getenv("UPDATE_TEMPLATES") != "" {
 			writeFile(t, path, want)
 		}
@@ -59,10 +68,77 @@ func TestExtraArgsTemplatesAreUpToDate(t *testing.T) {
 	for _, rule := range rules {
 		for _, property := range rule.Properties {
 			if !used[property] {
-				t.Errorf("rules.yml has a rule of %s, which no job with extra_args has", property)
+				t.Errorf("rules.yml has a rule of %s, which no job has", property)
 			}
 		}
 	}
+}
+
+// sharedPart is what a template shares with that of another job, between two lines.
+var sharedPart = regexp.MustCompile(`(?s)(  # Generated from src/shared-templates/(\w+\.rb): UPDATE_TEMPLATES=1 ` +
+	`go test \./templates\n)(.*?)(  # End of the generated part\.\n)`)
+
+// A template can share a part with that of another job that differs in the rest. UPDATE_TEMPLATES=1 rewrites the parts.
+func TestSharedPartsOfTemplatesAreUpToDate(t *testing.T) {
+	paths, _ := filepath.Glob(filepath.Join(root, "jobs", "*", "templates", "*.erb"))
+	parts := 0
+	for _, path := range paths {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := sharedPart.ReplaceAllStringFunc(string(content), func(part string) string {
+			parts++
+			match := sharedPart.FindStringSubmatch(part)
+			return match[1] + sharedText(t, match[2]) + match[4]
+		})
+		if string(content) == want {
+			continue
+		}
+		if os.Getenv("UPDATE_TEMPLATES") == "" {
+			t.Errorf("%s is out of date: run UPDATE_TEMPLATES=1 go test -count=1 ./templates", path)
+			continue
+		}
+		writeFile(t, path, want)
+	}
+	if parts < 2 {
+		t.Errorf("%d templates share a part", parts)
+	}
+}
+
+// Lines of a template of a job without extra_args, between which its rules are.
+const (
+	rulesBegin = "  # Generated from src/shared-templates/rules.yml: UPDATE_TEMPLATES=1 go test ./templates\n"
+	rulesEnd   = "  # End of the generated rules.\n"
+)
+
+// templateWithRules is the template of a job that has the two lines, with the rules between them.
+func templateWithRules(t testing.TB, job, rules string) (path, content string) {
+	t.Helper()
+	paths, _ := filepath.Glob(filepath.Join(root, "jobs", job, "templates", "*.erb"))
+	for _, path := range paths {
+		have, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, rest, _ := strings.Cut(string(have), rulesBegin)
+		if _, after, ok := strings.Cut(rest, rulesEnd); ok {
+			return path, before + rulesBegin + rules + sharedText(t, "rules.rb") + rulesEnd + after
+		}
+	}
+	t.Fatalf(
+		"rules.yml has rules of job %s: write these lines into one of its templates:\n%s%s", job, rulesBegin, rulesEnd,
+	)
+	return "", ""
+}
+
+func sharedText(t testing.TB, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(shared, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
 }
 
 func jobsWithExtraArgs(t testing.TB) []string {
@@ -96,17 +172,11 @@ func writeFile(t testing.TB, path, text string) {
 	}
 }
 
-func extraArgsTemplate(t testing.TB, job string, rules []propertyRule, used map[string]bool) string {
+// rulesOf are the rules of a job's properties as a map of Ruby, "" if there are none.
+func rulesOf(t testing.TB, job string, rules []propertyRule, used map[string]bool) string {
 	t.Helper()
-	flags := readYAML[jobFlags](t, filepath.Join(shared, "flags", job+".yml"))
-	body, err := os.ReadFile(filepath.Join(shared, "extra_args.json.erb"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "<%%-\n  # Generated from rules.yml and flags/%s.yml in src/shared-templates:\n"+
-		"  # UPDATE_TEMPLATES=1 go test ./templates\n  require 'json'\n\n  rules = {", job)
-	separator := "\n"
+	separator := "  rules = {\n"
 	for _, rule := range rules {
 		for _, property := range rule.Properties {
 			if _, ok := readJob(t, job).Properties[property]; ok && rule.appliesTo(job) {
@@ -117,7 +187,18 @@ func extraArgsTemplate(t testing.TB, job string, rules []propertyRule, used map[
 			}
 		}
 	}
-	text.WriteString("\n  }\n  owned = {\n")
+	if text.Len() > 0 {
+		text.WriteString("\n  }\n")
+	}
+	return text.String()
+}
+
+func extraArgsTemplate(t testing.TB, job, rules string) string {
+	t.Helper()
+	flags := readYAML[jobFlags](t, filepath.Join(shared, "flags", job+".yml"))
+	var text strings.Builder
+	fmt.Fprintf(&text, "<%%-\n  # Generated from rules.yml and flags/%s.yml in src/shared-templates:\n"+
+		"  # UPDATE_TEMPLATES=1 go test ./templates\n  require 'json'\n\n%s  owned = {\n", job, rules)
 	for _, name := range slices.Sorted(maps.Keys(flags.Owned)) {
 		line := fmt.Sprintf("    '%s' => %s,\n", name, rubyText(flags.Owned[name], "      "))
 		if first, _, _ := strings.Cut(line, "\n"); len(first) > 120 {
@@ -133,9 +214,7 @@ func extraArgsTemplate(t testing.TB, job string, rules []propertyRule, used map[
 		}
 		fmt.Fprintf(&text, "    '%s' => %%w[\n%s\n    ],\n", kind, wrapped(strings.Fields(names), "      "))
 	}
-	text.WriteString("  }\n\n")
-	text.Write(body)
-	return text.String()
+	return text.String() + "  }\n\n" + sharedText(t, "rules.rb") + "\n" + sharedText(t, "extra_args.json.erb")
 }
 
 // rubyLambda is a function of one value. An expression of several lines is a block.

@@ -64,6 +64,7 @@ var everything = map[string]values{
 			"accepted_issuers":        []any{"https://kubernetes.default.svc.k8s.example"},
 			"jwks_uri":                "https://keys.example/jwks",
 			"extend_token_expiration": true,
+			"max_token_expiration":    "8760h",
 		},
 		"encryption": values{
 			"keys": []any{
@@ -195,6 +196,31 @@ var everything = map[string]values{
 		"post_start":                  values{"timeout": "1m"},
 		"extra_args":                  values{"legacy-xfs": true},
 	},
+	"cinder-csi-controller": {
+		"api":       values{"host": "api.example"},
+		"log_level": 4,
+		"metrics":   values{"bind_address": "0.0.0.0"},
+		"storage_classes": []any{
+			values{
+				"name":              "fast",
+				"type":              "ssd",
+				"availability_zone": "storage-1",
+				"fs_type":           "xfs",
+				"reclaim_policy":    "Retain",
+				"mount_options":     []any{"noatime"},
+				"zones":             []any{"az1"},
+			},
+			values{"name": "cinder", "default": true},
+		},
+		"extra_args": values{"user-agent": "prod"},
+	},
+	"cinder-csi-node": {
+		"volume_attach_limit": 10,
+		"log_level":           4,
+		"metrics":             values{"bind_address": "0.0.0.0"},
+		"post_start":          values{"timeout": "1m"},
+		"extra_args":          values{"additional-topology": values{"topology.kubernetes.io/region": "RegionOne"}},
+	},
 	"kubelet-signer": {
 		"tls":              values{"kubelet_ca": values{"ca": "kubelet ca and its successor"}},
 		"api":              values{"host": "api.example"},
@@ -209,11 +235,12 @@ var everything = map[string]values{
 		},
 	},
 	"aws-load-balancer-controller": {
-		"api":        values{"host": "api.example"},
-		"log_level":  "debug",
-		"metrics":    values{"bind_address": "0.0.0.0"},
-		"extra_tags": values{"team": "platform"},
-		"extra_args": values{"default-load-balancer-scheme": "internet-facing"},
+		"api":         values{"host": "api.example"},
+		"log_level":   "debug",
+		"metrics":     values{"bind_address": "0.0.0.0"},
+		"gateway_api": values{"definitions": false, "enabled": true},
+		"extra_tags":  values{"team": "platform"},
+		"extra_args":  values{"default-load-balancer-scheme": "internet-facing"},
 	},
 	"metrics-server": {
 		"hostname":          "metrics.example",
@@ -373,6 +400,12 @@ var storageLink = map[string]values{"storage": {"storage_classes": []any{
 	},
 }}}
 
+// cinderLink is that of the Cinder CSI controllers.
+var cinderLink = map[string]values{"storage": {"storage_classes": []any{
+	values{"name": "cinder", "zones": []any{"az1"}},
+	values{"name": "fast", "type": "ssd", "availability_zone": "storage-1"},
+}}}
+
 // policyLink is that of the job network-policy.
 var policyLink = map[string]values{"network-policy": {}}
 
@@ -386,7 +419,9 @@ var pluginLink = map[string]values{"kms-plugin": {}}
 var metricsLink = map[string]values{"metrics-server": {}}
 
 // balancersLink is that of the job aws-load-balancer-controller.
-var balancersLink = map[string]values{"load-balancer-controller": {}}
+var balancersLink = map[string]values{
+	"load-balancer-controller": {"gateway_api": values{"definitions": true, "enabled": true}},
+}
 
 // controllerLink is that of the job cloud-controller-image.
 var controllerLink = map[string]values{"cloud-controller": {}}
@@ -421,9 +456,9 @@ func goldenCases(t testing.TB, job string) map[string]input {
 	}
 	switch job {
 	case "cloud-provider":
-		cases["openstack"] = inputFor(t, job).with(openstackLink["cloud-provider"])
-	case "kubernetes-addons":
-		cases["openstack"] = inputFor(t, job).linked(openstackLink)
+		cases["openstack"] = inputFor(t, job).with(openstackLink["cloud-provider"]).linked(cinderLink)
+	case "kubernetes-addons", "smoke-tests":
+		cases["openstack"] = inputFor(t, job).linked(openstackLink).linked(cinderLink)
 	}
 	return cases
 }

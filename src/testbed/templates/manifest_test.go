@@ -136,8 +136,9 @@ func plan(t testing.TB, d deployment) *director.Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkPlaceholders(t, d)
-	p, err := director.NewPlan(m, cloud, releases(t), &director.State{})
+	available := releases(t)
+	checkPlaceholders(t, d, available)
+	p, err := director.NewPlan(m, cloud, available, &director.State{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,14 +152,14 @@ func plan(t testing.TB, d deployment) *director.Plan {
 }
 
 // checkPlaceholders validates the manifest like a Director with a config server, before variables are resolved.
-func checkPlaceholders(t testing.TB, d deployment) {
+func checkPlaceholders(t testing.TB, d deployment, available map[string]*release.Release) {
 	t.Helper()
 	source := d.source(t)
 	received, err := manifest.AsReceived(source)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := director.CheckPlaceholders(source.Path, received, releases(t)); err != nil {
+	if err := director.CheckPlaceholders(source.Path, received, available); err != nil {
 		t.Error(err)
 	}
 }
@@ -186,6 +187,7 @@ func readManifest(t testing.TB) string {
 }
 
 func TestManifestRenders(t *testing.T) {
+	t.Parallel()
 	for name, d := range map[string]deployment{
 		"production":                      {},
 		"production on aws":               {ops: []string{"aws.yml"}},
@@ -196,7 +198,10 @@ func TestManifestRenders(t *testing.T) {
 			ops: []string{"aws.yml", "single-vm.yml", "scale-workers.yml"}, vars: []string{"worker_instances=2"},
 		},
 	} {
-		t.Run(name, func(t *testing.T) { plan(t, d) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			plan(t, d)
+		})
 	}
 }
 

@@ -105,8 +105,29 @@ var opsCases = withProviders(map[string]opsCase{
 					}
 				}
 			}
+			if driver := string(file(t, control, "cinder-csi-controller", "config/cloud.conf")); driver != conf {
+				t.Errorf("cinder-csi-controller has another cloud.conf:\n%s", driver)
+			}
+			for _, g := range []*director.InstanceGroup{control, worker} {
+				conf := string(file(t, g, "cinder-csi-node", "config/cloud.conf"))
+				if !strings.Contains(conf, "search-order = metadataService") || strings.Contains(conf, "Global") {
+					t.Errorf("%s: cloud.conf of cinder-csi-node is\n%s", g.Spec.Name, conf)
+				}
+			}
+			if addons := string(file(t, control, "kubernetes-addons", "bin/apply")); !strings.Contains(
+				addons, "--dir=/var/vcap/jobs/cinder-csi-controller/config/manifests",
+			) {
+				t.Errorf("kubernetes-addons does not apply the manifests of the driver:\n%s", addons)
+			}
+			if smoke := decode[values](t, file(t, control, "smoke-tests", "config/config.json")); fmt.Sprint(
+				smoke["storage"]) != "map[classes:[cinder] driver:cinder.csi.openstack.org timeout:8m]" {
+				t.Errorf("the smoke tests test %v", smoke["storage"])
+			}
 			for g, configured := range map[*director.InstanceGroup]bool{control: true, worker: false} {
 				config := decode[values](t, file(t, g, "cloud-provider", "config/preflight.json"))
+				if config["storage"] != true {
+					t.Errorf("%s: the preflight does not know of the driver: %v", g.Spec.Name, config)
+				}
 				if config["provider"] != "openstack" || (config["cloud_config_file"] != "") != configured {
 					t.Errorf("%s: preflight.json is %v", g.Spec.Name, config)
 				}
@@ -147,7 +168,7 @@ var opsCases = withProviders(map[string]opsCase{
 			for _, g := range []*director.InstanceGroup{control, group(t, p, "worker")} {
 				asks := false
 				for _, job := range g.Spec.Jobs {
-					asks = asks || job.Name == "vsphere-preflight"
+					asks = asks || job.Name == "vcenter"
 				}
 				if asks != (g == control) {
 					t.Errorf("%s has the program that asks vCenter: %t", g.Spec.Name, asks)
@@ -468,23 +489,35 @@ var opsCases = withProviders(map[string]opsCase{
 	},
 	"add-worker-pool-aws.yml": {
 		deployment{ops: []string{"aws.yml", "add-worker-pool.yml", "add-worker-pool-aws.yml"}, vars: poolVars},
+		func(t *testing.T, p *director.Plan) { checkPoolInCloud(t, p, "aws") },
+	},
+	"add-worker-pool-openstack.yml": {
+		deployment{
+			ops:  []string{"openstack.yml", "add-worker-pool.yml", "add-worker-pool-openstack.yml"},
+			vars: slices.Concat(openstackVars, poolVars),
+		},
 		func(t *testing.T, p *director.Plan) {
-			pool, worker := group(t, p, "worker-gpu"), group(t, p, "worker")
-			checkPoolNode(t, p, pool)
-			if !slices.Equal(pool.Spec.VMExtensions, worker.Spec.VMExtensions) {
-				t.Errorf("the pool has the VM extensions %v, want %v", pool.Spec.VMExtensions, worker.Spec.VMExtensions)
+			checkPoolInCloud(t, p, "openstack")
+			for _, job := range group(t, p, "worker-gpu").Instances[0].Rendered {
+				for path, content := range job.Files {
+					if bytes.Contains(content, []byte("the-secret")) {
+						t.Errorf("the pool has the credential: %s of %s", path, job.Name)
+					}
+				}
 			}
-			for _, job := range worker.Jobs {
-				file(t, pool, job.Job.Name, "monit")
-			}
-			config := decode[values](t, file(t, pool, "cloud-provider", "config/preflight.json"))
-			if config["provider"] != "aws" || config["cluster"] != "prod" || config["role"] != "worker" {
-				t.Errorf("preflight.json is %v", config)
-			}
-			kubelet := decode[values](t, file(t, pool, "kubelet", "config/flags.json"))
-			if flags := kubelet["flags"].(values); flags["cloud-provider"] != "external" {
-				t.Errorf("kubelet has --cloud-provider=%v, want external", flags["cloud-provider"])
-			}
+		},
+	},
+	"add-worker-pool-cloud.yml": {
+		deployment{
+			ops:  []string{"vsphere.yml", "add-worker-pool.yml", "add-worker-pool-cloud.yml"},
+			vars: slices.Concat(vsphereVars, poolVars),
+		},
+		func(t *testing.T, p *director.Plan) {
+			checkPoolInCloud(t, p, "vsphere")
+			checkPoolInCloud(t, plan(t, deployment{
+				ops:  []string{"use-cloud-controller-image.yml", "add-worker-pool.yml", "add-worker-pool-cloud.yml"},
+				vars: slices.Concat(controllerVars, poolVars),
+			}), "gce")
 		},
 	},
 	"add-proxy.yml": {
@@ -590,6 +623,10 @@ var opsCases = withProviders(map[string]opsCase{
 			checkSmokeTest(t, plan(t, deployment{ops: []string{"aws.yml"}}), "ingress", false)
 		},
 	},
+	"enable-gateway-api.yml": {
+		deployment{ops: []string{"aws.yml", "enable-aws-load-balancer-controller.yml", "enable-gateway-api.yml"}},
+		checkGatewayAPI,
+	},
 	"enable-metrics-server.yml": {
 		deployment{ops: []string{"enable-metrics-server.yml"}},
 		func(t *testing.T, p *director.Plan) {
@@ -647,23 +684,11 @@ var opsCases = withProviders(map[string]opsCase{
 	},
 	"expose-storage-metrics.yml": {
 		deployment{ops: []string{"aws.yml", "expose-storage-metrics.yml"}},
-		func(t *testing.T, p *director.Plan) {
-			control, worker := group(t, p, "control"), group(t, p, "worker")
-			endpoint := func(g *director.InstanceGroup, job, path, want string) {
-				if got := decode[values](t, file(t, g, job, path))["flags"].(values)["http-endpoint"]; got != want {
-					t.Errorf("%s: %s has http-endpoint %v, want %s", job, path, got, want)
-				}
-			}
-			endpoint(control, "ebs-csi-controller", "config/flags.json", "0.0.0.0:3301")
-			for sidecar, port := range map[string]string{
-				"csi-provisioner": "3302", "csi-attacher": "3303", "csi-resizer": "3304", "csi-snapshotter": "3306",
-				"snapshot-controller": "3308",
-			} {
-				endpoint(control, "ebs-csi-controller", "config/sidecars/"+sidecar+".json", "0.0.0.0:"+port)
-			}
-			endpoint(control, "ebs-csi-node", "config/flags.json", "0.0.0.0:3309")
-			endpoint(worker, "ebs-csi-node", "config/flags.json", "0.0.0.0:3309")
-		},
+		func(t *testing.T, p *director.Plan) { checkExposedStorage(t, p, "ebs-csi") },
+	},
+	"expose-storage-metrics-openstack.yml": {
+		deployment{ops: []string{"openstack.yml", "expose-storage-metrics-openstack.yml"}, vars: openstackVars},
+		func(t *testing.T, p *director.Plan) { checkExposedStorage(t, p, "cinder-csi") },
 	},
 	"set-registry-credentials.yml": {deployment{
 		ops:  []string{"set-registry-credentials.yml"},
@@ -749,6 +774,14 @@ var opsCases = withProviders(map[string]opsCase{
 			t.Errorf("other keys are published than verify tokens:\n%s", published)
 		}
 		checkSmokeTest(t, p, "pod_roles", values{"issuer": podRolesIssuer})
+		for name, want := range map[string]any{
+			"control": "/var/vcap/jobs/pod-roles/config/issuer.json", "worker": nil,
+		} {
+			config := decode[values](t, file(t, group(t, p, name), "cloud-provider", "config/preflight.json"))
+			if got := config["issuer_file"]; got != want {
+				t.Errorf("the preflight of %s VMs reads %v, want %v", name, got, want)
+			}
+		}
 	}},
 	"keep-service-account-issuer.yml": {deployment{
 		ops: []string{"aws.yml", "enable-pod-roles.yml", "keep-service-account-issuer.yml"}, vars: podRolesVars,
@@ -918,6 +951,16 @@ var opsCases = withProviders(map[string]opsCase{
 			checkLabNode(t, group(t, p, name))
 		}
 	}},
+	"lab-openstack.yml": {
+		deployment{ops: []string{"openstack.yml", "lab-openstack.yml"}, vars: openstackVars},
+		func(t *testing.T, p *director.Plan) {
+			const path = "config/manifests/30-storage-classes.yml"
+			classes := string(file(t, group(t, p, "control"), "cinder-csi-controller", path))
+			if !strings.Contains(classes, `"csi.storage.k8s.io/fstype": "xfs"`) {
+				t.Errorf("the class has no XFS:\n%s", classes)
+			}
+		},
+	},
 	"lab-aws.yml": {
 		deployment{ops: []string{"aws.yml", "lab-aws.yml"}, vars: labVars},
 		func(t *testing.T, p *director.Plan) {
@@ -934,6 +977,63 @@ var opsCases = withProviders(map[string]opsCase{
 		},
 	},
 })
+
+// checkExposedStorage expects that all processes of a CSI driver serve their metrics to other VMs.
+func checkExposedStorage(t *testing.T, p *director.Plan, driver string) {
+	t.Helper()
+	control, worker := group(t, p, "control"), group(t, p, "worker")
+	endpoint := func(g *director.InstanceGroup, job, path, want string) {
+		if got := decode[values](t, file(t, g, job, path))["flags"].(values)["http-endpoint"]; got != want {
+			t.Errorf("%s: %s has http-endpoint %v, want %s", job, path, got, want)
+		}
+	}
+	endpoint(control, driver+"-controller", "config/flags.json", "0.0.0.0:3301")
+	for sidecar, port := range map[string]string{
+		"csi-provisioner": "3302", "csi-attacher": "3303", "csi-resizer": "3304", "csi-snapshotter": "3306",
+		"snapshot-controller": "3308",
+	} {
+		endpoint(control, driver+"-controller", "config/sidecars/"+sidecar+".json", "0.0.0.0:"+port)
+	}
+	endpoint(control, driver+"-node", "config/flags.json", "0.0.0.0:3309")
+	endpoint(worker, driver+"-node", "config/flags.json", "0.0.0.0:3309")
+}
+
+// TestPackagesOfEachCloud: what only another cloud requires is in packages that no VM unpacks, but for kubelet's
+// credential provider for ECR, because packages belong to jobs.
+func TestPackagesOfEachCloud(t *testing.T) {
+	t.Parallel()
+	packages := func(d deployment, name string) map[string]bool {
+		unpacked := map[string]bool{}
+		for _, job := range group(t, plan(t, d), name).Jobs {
+			for _, p := range job.Job.Packages {
+				unpacked[p] = true
+			}
+		}
+		return unpacked
+	}
+	for _, cloud := range []struct {
+		deployment
+		control, worker []string
+	}{
+		{deployment{ops: []string{"aws.yml"}}, []string{"cloud-provider-aws", "csi"}, []string{"csi"}},
+		{
+			deployment{ops: []string{"openstack.yml"}, vars: openstackVars},
+			[]string{"cinder-csi-plugin", "cloud-provider-openstack", "csi"}, []string{"cinder-csi-plugin"},
+		},
+		{deployment{ops: []string{"vsphere.yml"}, vars: vsphereVars}, []string{"vcenter"}, nil},
+		{deployment{ops: []string{"use-cloud-controller-image.yml"}, vars: controllerVars}, nil, nil},
+	} {
+		for name, want := range map[string][]string{"control": cloud.control, "worker": cloud.worker} {
+			added := packages(cloud.deployment, name)
+			for p := range packages(deployment{}, name) {
+				delete(added, p)
+			}
+			if got := slices.Sorted(maps.Keys(added)); !slices.Equal(got, want) {
+				t.Errorf("with %v, VMs of the group %s also unpack %v, want %v", cloud.ops, name, got, want)
+			}
+		}
+	}
+}
 
 // nodeGroups are the instance groups of the manifest. All of their VMs are nodes.
 var nodeGroups = []string{"control", "worker"}
@@ -1337,6 +1437,7 @@ func TestSeparateEtcdHasTheJobOfTheManifest(t *testing.T) {
 
 // Topologies with other ops-files that change the same groups.
 func TestTopologiesCombine(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		deployment
 		check func(t *testing.T, p *director.Plan)
@@ -1373,7 +1474,10 @@ func TestTopologiesCombine(t *testing.T) {
 			checkCustomCNI(t, p, nodeGroups...)
 		}},
 	} {
-		t.Run(strings.Join(c.ops, " "), func(t *testing.T) { c.check(t, plan(t, c.deployment)) })
+		t.Run(strings.Join(c.ops, " "), func(t *testing.T) {
+			t.Parallel()
+			c.check(t, plan(t, c.deployment))
+		})
 	}
 }
 
@@ -1452,6 +1556,27 @@ func checkPoolNode(t *testing.T, p *director.Plan, pool *director.InstanceGroup)
 	}
 }
 
+// checkPoolInCloud expects of a pool what the cloud's ops-file gives the group worker.
+func checkPoolInCloud(t *testing.T, p *director.Plan, provider string) {
+	t.Helper()
+	pool, worker := group(t, p, "worker-gpu"), group(t, p, "worker")
+	checkPoolNode(t, p, pool)
+	if !slices.Equal(pool.Spec.VMExtensions, worker.Spec.VMExtensions) {
+		t.Errorf("the pool has the VM extensions %v, want %v", pool.Spec.VMExtensions, worker.Spec.VMExtensions)
+	}
+	for _, job := range worker.Jobs {
+		file(t, pool, job.Job.Name, "monit")
+	}
+	config := decode[values](t, file(t, pool, "cloud-provider", "config/preflight.json"))
+	if config["provider"] != provider || config["cluster"] != "prod" || config["role"] != "worker" {
+		t.Errorf("preflight.json is %v", config)
+	}
+	kubelet := decode[values](t, file(t, pool, "kubelet", "config/flags.json"))
+	if flags := kubelet["flags"].(values); flags["cloud-provider"] != "external" {
+		t.Errorf("kubelet has --cloud-provider=%v, want external", flags["cloud-provider"])
+	}
+}
+
 // checkAPINames checks that the API's certificate covers the names of the manifest and these.
 func checkAPINames(t *testing.T, p *director.Plan, names ...string) {
 	t.Helper()
@@ -1504,9 +1629,15 @@ func TestWorkerPoolWithOtherOpsFiles(t *testing.T) {
 		{"add-worker-pool.yml", "single-vm.yml"},
 		{"add-worker-pool.yml", "add-worker-pool-aws.yml", "aws.yml"},
 		{"aws.yml", "single-vm.yml", "add-worker-pool.yml", "add-worker-pool-aws.yml"},
+		{"add-worker-pool.yml", "add-worker-pool-openstack.yml", "openstack.yml"},
+		{"openstack.yml", "single-vm.yml", "add-worker-pool.yml", "add-worker-pool-openstack.yml"},
 	} {
 		t.Run(strings.Join(ops, " "), func(t *testing.T) {
-			p := plan(t, deployment{ops: ops, vars: poolVars})
+			vars := poolVars
+			if slices.Contains(ops, "openstack.yml") {
+				vars = slices.Concat(poolVars, openstackVars)
+			}
+			p := plan(t, deployment{ops: ops, vars: vars})
 			checkPoolNode(t, p, group(t, p, "worker-gpu"))
 		})
 	}
@@ -1603,14 +1734,19 @@ func parseCertificate(t testing.TB, text []byte) *x509.Certificate {
 }
 
 func TestOpsFiles(t *testing.T) {
+	t.Parallel()
 	for name, c := range opsCases {
-		t.Run(name, func(t *testing.T) { c.check(t, plan(t, c.deployment)) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.check(t, plan(t, c.deployment))
+		})
 	}
 }
 
 // TestExampleVariables interpolates each ops-file with what ops-files/example-vars has for it and for those that it
 // requires: all variables have a value, and each value has a use.
 func TestExampleVariables(t *testing.T) {
+	t.Parallel()
 	examples, err := filepath.Glob(filepath.Join(root, "ops-files", "example-vars", "*.yml"))
 	if err != nil || len(examples) < 10 {
 		t.Fatalf("examples %q, %v", examples, err)
@@ -1623,6 +1759,7 @@ func TestExampleVariables(t *testing.T) {
 	variable := regexp.MustCompile(`\(\(([a-z0-9_]+)`)
 	for name, c := range opsCases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			d := deployment{ops: c.ops, regenerate: c.regenerate}
 			var text string
 			for _, path := range opsPaths(c.ops) {
@@ -1672,6 +1809,7 @@ var exclusive = [][2]string{
 // TestOpsFilesCombine applies each ops-file together with each other one, with what both require, in the order that the
 // notes in the README ask for. The result is what a Director receives.
 func TestOpsFilesCombine(t *testing.T) {
+	t.Parallel()
 	// Those that others must follow come first.
 	rank := func(name string) int {
 		return slices.Index(

@@ -170,3 +170,37 @@ var markdown = regexp.MustCompile(`[*<\[]|\b_|^_`)
 func prose(description string) string {
 	return markdown.ReplaceAllString(strings.TrimSpace(description), `\$0`)
 }
+
+// ownDefaults are the jobs in which a property has another default than in the other jobs: because the VM may have no
+// API server (api.host), the values are of another kind (config, log_level, storage_classes) or for other objects
+// (labels, timeout).
+var ownDefaults = map[string][]string{
+	"api.host":        {"kube-proxy", "kubectl", "smoke-tests"},
+	"config":          {"cloud-provider"},
+	"labels":          {"node-labeler"},
+	"log_level":       {"aws-load-balancer-controller", "containerd", "etcd", "network-policy"},
+	"storage_classes": {"cinder-csi-controller"},
+	"timeout":         {"smoke-tests"},
+}
+
+// A spec cannot include another, so the default of a property that several jobs have stands in each of them. It is the
+// same everywhere.
+func TestDefaultsOfSharedPropertiesAreEqual(t *testing.T) {
+	type place struct{ job, value string }
+	first := map[string]place{}
+	for _, job := range jobNames(t) {
+		for name, property := range readJob(t, job).Properties {
+			if slices.Contains(ownDefaults[name], job) {
+				continue
+			}
+			here := place{job, fmt.Sprintf("%#v", property.Default)}
+			if _, ok := first[name]; !ok {
+				first[name] = here
+			}
+			if first[name].value != here.value {
+				t.Errorf("%s has the default %s in job %s and %s in job %s", name, first[name].value, first[name].job,
+					here.value, job)
+			}
+		}
+	}
+}

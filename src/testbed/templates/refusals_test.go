@@ -338,10 +338,13 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{"labels is", "node.kubernetes.io/instance-type", "without instance-type"}},
 		{"zone of volumes, which nodes cannot choose", "kubelet",
 			values{"labels": values{"topology.ebs.csi.aws.com/zone": "us-east-1b"}},
-			[]string{`labels is {"topology.ebs.csi.aws.com/zone"=>"us-east-1b"}`, "AWS has its own"}},
+			[]string{`labels is {"topology.ebs.csi.aws.com/zone"=>"us-east-1b"}`, "AWS and OpenStack have their own"}},
+		{"zone of Cinder's volumes, which nodes cannot choose", "kubelet",
+			values{"labels": values{"topology.cinder.csi.openstack.org/zone": "nova"}},
+			[]string{"labels is", "AWS and OpenStack have their own"}},
 		{"zone of AWS, which nodes cannot choose", "kubelet",
 			values{"labels": values{"topology.k8s.aws/zone-id": "use1-az2"}},
-			[]string{`labels is {"topology.k8s.aws/zone-id"=>"use1-az2"}`, "AWS has its own"}},
+			[]string{`labels is {"topology.k8s.aws/zone-id"=>"use1-az2"}`, "AWS and OpenStack have their own"}},
 		{
 			"label with an equals sign",
 			"kubelet",
@@ -785,6 +788,12 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			"kube-apiserver",
 			values{"service_account": values{"extend_token_expiration": "no"}},
 			[]string{`service_account.extend_token_expiration is "no"`, "true or false"},
+		},
+		{
+			"tokens of a hundred years",
+			"kube-apiserver",
+			values{"service_account": values{"max_token_expiration": "876000h"}},
+			[]string{`service_account.max_token_expiration is "876000h"`, "1h to 87600h"},
 		},
 		{
 			"no NodeRestriction",
@@ -1256,9 +1265,17 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{"extra_tags is", "without commas"},
 		},
 		{
+			"Gateway API as text", "aws-load-balancer-controller", values{"gateway_api": values{"enabled": "yes"}},
+			[]string{`gateway_api.enabled is "yes"`, "true or false"},
+		},
+		{
+			"definitions as text", "aws-load-balancer-controller", values{"gateway_api": values{"definitions": "no"}},
+			[]string{`gateway_api.definitions is "no"`, "true or false"},
+		},
+		{
 			"feature gates", "aws-load-balancer-controller",
 			values{"extra_args": values{"feature-gates": values{"ALBGatewayAPI": true}}},
-			[]string{"feature-gates: Gateway API is off"},
+			[]string{"feature-gates: use property gateway_api.enabled"},
 		},
 		{"privileged port", "metrics-server", values{"port": 443}, []string{"port is 443", "1024 to 65535"}},
 		{
@@ -1328,14 +1345,14 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			openstackWith(values{"config": values{"Blockstorage": values{}}}),
 			[]string{
 				`config has the section "Blockstorage", which the release does not support`,
-				"allowed are Global, LoadBalancer",
+				"allowed are BlockStorage, Global, LoadBalancer",
 			},
 		},
 		{
-			"a section of volumes",
+			"a key of volumes that the job of the node has as a property",
 			"cloud-provider",
-			openstackWith(values{"config": values{"BlockStorage": values{"bs-version": "v3"}}}),
-			[]string{`config has the section "BlockStorage"`},
+			openstackWith(values{"config": values{"BlockStorage": values{"node-volume-attach-limit": 20}}}),
+			[]string{"config.BlockStorage.node-volume-attach-limit is an unknown key", "ignore-volume-az"},
 		},
 		{
 			"a key with an underscore",
@@ -1515,7 +1532,7 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			"lead of maintenance",
 			"node-termination-handler",
 			values{"maintenance": values{"lead": 10}},
-			[]string{`maintenance.lead is "10"`, "a duration such as 10m", "0s for none"},
+			[]string{"maintenance.lead is 10", "a duration such as 1h or 10m", "0s for none"},
 		},
 		{
 			"answer to a rebalance recommendation",
@@ -1655,7 +1672,7 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			"timeout of storage",
 			"smoke-tests",
 			values{"storage": values{"timeout": "soon"}},
-			[]string{`storage.timeout is "soon"`, "8m"},
+			[]string{`storage.timeout is "soon"`, "such as 5m"},
 		},
 		{
 			"everybody is administrator",
@@ -1864,6 +1881,30 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			values{"reserved_volume_attachments": "3"},
 			[]string{`reserved_volume_attachments is "3"`, "0 to 128"},
 		},
+		{"a map of classes of Cinder", "cinder-csi-controller", values{"storage_classes": values{"name": "cinder"}},
+			[]string{"storage_classes is", "list of maps"}},
+		{"class of Cinder without a name", "cinder-csi-controller", class(values{"name": nil}),
+			[]string{"storage_classes[0].name is nil"}},
+		{"field of EBS in a class of Cinder", "cinder-csi-controller", class(values{"iops": 3000}),
+			[]string{`storage_classes[0] has the field "iops"`, "allowed are name, type, availability_zone"}},
+		{"empty volume type of Cinder", "cinder-csi-controller", class(values{"type": ""}),
+			[]string{`storage_classes[0].type is ""`, "text of one line"}},
+		{"file system of a class of Cinder", "cinder-csi-controller", class(values{"fs_type": "btrfs"}),
+			[]string{`storage_classes[0].fs_type is "btrfs"`, "ext4, ext3, xfs"}},
+		{"zones of Cinder as text", "cinder-csi-controller", class(values{"zones": "nova"}),
+			[]string{`storage_classes[0].zones is "nova"`, "list of availability zones"}},
+		{"recycled volumes of Cinder", "cinder-csi-controller", class(values{"reclaim_policy": "Recycle"}),
+			[]string{`storage_classes[0].reclaim_policy is "Recycle"`, "Delete, Retain"}},
+		{"class of Cinder twice", "cinder-csi-controller",
+			values{"storage_classes": []any{values{"name": "a"}, values{"name": "a"}}},
+			[]string{`the name "a" twice`}},
+		{"two default classes of Cinder", "cinder-csi-controller", values{
+			"storage_classes": []any{values{"name": "a", "default": true}, values{"name": "b", "default": true}},
+		}, []string{"the defaults a and b", "only one"}},
+		{"no volumes for pods", "cinder-csi-node", values{"volume_attach_limit": 0},
+			[]string{"volume_attach_limit is 0", "1 to 256"}},
+		{"more volumes than the driver reports", "cinder-csi-node", values{"volume_attach_limit": 257},
+			[]string{"volume_attach_limit is 257", "1 to 256"}},
 		{
 			"plugin without an exemption", "kube-apiserver",
 			values{"admission": values{"enable": []any{"AlwaysPullImages"}}},
@@ -2213,6 +2254,20 @@ func TestControllersOfOtherClouds(t *testing.T) {
 	_, err = renderJob(t, "cloud-controller-manager", inputFor(t, "cloud-controller-manager").linked(openstackLink))
 	if err == nil || !strings.Contains(err.Error(), `type "openstack" of job cloud-provider`) {
 		t.Errorf("the controller of AWS on OpenStack: %v", err)
+	}
+	for job, instead := range map[string]string{
+		"cinder-csi-controller": "ebs-csi-controller", "cinder-csi-node": "ebs-csi-node",
+	} {
+		_, err = renderJob(t, job, inputFor(t, job).linked(awsLink))
+		if err == nil || !strings.Contains(err.Error(), `type of job cloud-provider is "aws"`) ||
+			!strings.Contains(err.Error(), "use the job "+instead) {
+			t.Errorf("%s on AWS: %v", job, err)
+		}
+		_, err = renderJob(t, instead, inputFor(t, instead).linked(openstackLink))
+		if err == nil || !strings.Contains(err.Error(), `type of job cloud-provider is "openstack"`) ||
+			!strings.Contains(err.Error(), "use the job "+job) {
+			t.Errorf("%s on OpenStack: %v", instead, err)
+		}
 	}
 	_, err = renderJob(t, "cloud-controller-image", inputFor(t, "cloud-controller-image").linked(openstackLink))
 	if err == nil || !strings.Contains(err.Error(), "ca of job cloud-provider is set, and pods do not have it") {

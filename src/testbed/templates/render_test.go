@@ -6,6 +6,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"kubernetes-release/testbed/lab/director/release"
@@ -43,10 +44,15 @@ func jobNames(t testing.TB) []string {
 }
 
 // jobs caches the jobs that tests have read, by name. They are never modified.
-var jobs = map[string]*release.Job{}
+var (
+	jobs      = map[string]*release.Job{}
+	jobsMutex sync.Mutex
+)
 
 func readJob(t testing.TB, name string) *release.Job {
 	t.Helper()
+	jobsMutex.Lock()
+	defer jobsMutex.Unlock()
 	if job := jobs[name]; job != nil {
 		return job
 	}
@@ -239,8 +245,12 @@ var openstackLink = map[string]values{"cloud-provider": {
 }}
 
 // cloudLink is the link of the cloud that a job runs in.
+var openstackJobs = map[string]bool{
+	"cinder-csi-controller": true, "cinder-csi-node": true, "openstack-cloud-controller-manager": true,
+}
+
 func cloudLink(job string) map[string]values {
-	if job == "openstack-cloud-controller-manager" {
+	if openstackJobs[job] {
 		return openstackLink
 	}
 	return awsLink
@@ -279,14 +289,16 @@ var required = map[string]values{
 	"aws-load-balancer-controller": {
 		"tls": values{"client": certificate("client"), "server": certificate("server")},
 	},
-	"ebs-csi-controller": {"tls": values{"client": certificate("client")}},
-	"ebs-csi-node":       {},
+	"ebs-csi-controller":    {"tls": values{"client": certificate("client")}},
+	"ebs-csi-node":          {},
+	"cinder-csi-controller": {"tls": values{"client": certificate("client")}},
+	"cinder-csi-node":       {},
 	"kubelet-csr-approver": {
 		"join": values{"hostname": "join.prod.kubernetes.internal", "secret": "join-secret-0123456789"},
 		"tls":  values{"client": certificate("client"), "server": certificate("server")},
 	},
-	"kms-plugin":        {},
-	"vsphere-preflight": {},
+	"kms-plugin": {},
+	"vcenter":    {},
 	"kubelet-signer": {"tls": values{
 		"client":     certificate("client"),
 		"kubelet_ca": values{"certificate": "kubelet ca", "private_key": "kubelet ca key"},

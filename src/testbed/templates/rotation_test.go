@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"kubernetes-release/launcher"
-	"kubernetes-release/pki"
 	"kubernetes-release/testbed/lab/director"
 	"kubernetes-release/testbed/lab/rotation"
 )
@@ -89,16 +88,7 @@ func checkDeploy(t *testing.T, p *director.Plan, records string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			deployed := pki.Deployed{Certificates: config.Certificates}
-			if job.Name == "kube-apiserver" {
-				deployed.Keys = []pki.SigningKey{
-					{
-						Property:   "service_account",
-						PrivateKey: base + "/config/service_account.key",
-						PublicKeys: base + "/config/service_account.pub",
-					},
-				}
-			}
+			deployed := config.Deployed()
 			for _, c := range config.Certificates {
 				if problems := c.Check(time.Now()).Problems; len(problems) > 0 {
 					t.Errorf("%s: %s: %q", g.Spec.Name, job.Name, problems)

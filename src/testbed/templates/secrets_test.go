@@ -47,12 +47,16 @@ var secrets = map[string]struct {
 	},
 	"cloud-controller-image": {onlyRoot, []string{"config/cloud.conf", "config/controller.json"}},
 	"cloud-preflight":        {onlyRoot, nil},
-	"vsphere-preflight":      {onlyRoot, nil},
+	"vcenter":                {onlyRoot, nil},
 	"cloud-provider":         {onlyRoot, []string{"config/cloud.conf", "config/environment"}},
 	"containerd":             {onlyRoot, []string{"config/flags.json", "config/write-registry-hosts"}},
 	"aws-load-balancer-controller": {
 		groupVcap, []string{"config/client.key", "config/flags.json", "config/server.key"},
 	},
+	"cinder-csi-controller": {
+		groupVcap, []string{"config/client.key", "config/cloud.conf", "config/flags.json"},
+	},
+	"cinder-csi-node":    {onlyRoot, []string{"config/flags.json"}},
 	"ebs-csi-controller": {groupVcap, []string{"config/client.key", "config/flags.json"}},
 	"ebs-csi-node":       {onlyRoot, []string{"config/flags.json"}},
 	"etcd":               {groupVcap, []string{"config/peer.key", "config/s3_credentials", "config/server.key"}},
@@ -171,7 +175,7 @@ func TestWhoReadsSecrets(t *testing.T) {
 			if _, ok := secretsIn[job]; !ok || job == "kubelet" {
 				in = in.linked(link)
 			}
-			if job == "openstack-cloud-controller-manager" {
+			if openstackJobs[job] {
 				in.Links["cloud-provider"] = merge(link["cloud-provider"], values{"type": "openstack"})
 			}
 			in.Properties = withSecrets(in.Properties).(values)

@@ -52,8 +52,20 @@ func TestTenantsCannotNameSecurityGroups(t *testing.T) {
 	refused("afterwards", annotate(s.tenant, "plain", extra, `"sg-other"`))
 	refused("another group", annotate(s.tenant, "old", groups, `"sg-third"`))
 	refused("no group, so that it is deleted", annotate(s.tenant, "old", groups, "null"))
+	const port = "service.beta.kubernetes.io/aws-load-balancer-healthcheck-port"
+	for _, closed := range []string{"22", "2379", "10250", "29999", "030000", "kubelet"} {
+		err := expose(s.tenant, "tenant", "port-"+closed, map[string]string{port: closed})
+		kubetest.MustForbid(
+			t, "health checks of port "+closed, err, "would open port "+closed, "add namespace tenant to",
+		)
+	}
 
 	// The friends.
+	for _, open := range []string{"traffic-port", "10256", "30000", "32767"} {
+		if err := expose(s.tenant, "tenant", "port-"+open, map[string]string{port: open}); err != nil {
+			t.Errorf("health checks of port %s: %v", open, err)
+		}
+	}
 	internal := "service.beta.kubernetes.io/aws-load-balancer-internal"
 	for name, client := range map[string]kubernetes.Interface{
 		"plain": s.tenant, "old": s.ClientFor("system:serviceaccount:kube-system:service-controller", "system:masters"),

@@ -57,6 +57,7 @@ func TestSmokeTestsStayInTheirNamespaces(t *testing.T) {
 		"its role in kube-system":               s.bind(metav1.NamespaceSystem, "kubernetes.bosh.io:smoke-tests-run"),
 		"its role for pods in default":          s.bind("default", "kubernetes.bosh.io:smoke-tests-pod-roles-run"),
 		"its role for Ingresses in default":     s.bind("default", "kubernetes.bosh.io:smoke-tests-ingress-run"),
+		"its role for Gateways in default":      s.bind("default", "kubernetes.bosh.io:smoke-tests-gateway-run"),
 		"a privileged namespace":                s.namespace("smoke-tests-privileged", "privileged"),
 		"a namespace without a standard":        s.namespace("smoke-tests-free", ""),
 		"the deletion of the namespace default": s.delete(metav1.NamespaceDefault),
@@ -74,7 +75,8 @@ func TestSmokeTestsStayInTheirNamespaces(t *testing.T) {
 	kubetest.MustForbid(t, "the role cluster-admin in its own namespace", s.bind(own, "cluster-admin"))
 	for _, role := range []string{
 		"kubernetes.bosh.io:smoke-tests-run", "kubernetes.bosh.io:smoke-tests-storage-run",
-		"kubernetes.bosh.io:smoke-tests-ingress-run", "kubernetes.bosh.io:smoke-tests-pod-roles-run",
+		"kubernetes.bosh.io:smoke-tests-ingress-run", "kubernetes.bosh.io:smoke-tests-gateway-run",
+		"kubernetes.bosh.io:smoke-tests-pod-roles-run",
 	} {
 		if err := s.bind(own, role); err != nil {
 			t.Fatalf("its role in its own namespace: %v", err)

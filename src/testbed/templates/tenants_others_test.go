@@ -162,7 +162,7 @@ func TestTenantsCannotNameResourcesOfAWS(t *testing.T) {
 		prefix + "source-ranges": "192.0.2.0/24",
 	}))
 	for _, name := range slices.Sorted(maps.Keys(resources)) {
-		const word = "names a resource of AWS"
+		const word = "names a resource of the cloud"
 		value, old := resources[name], "old-"+name
 		mustRefuseTenant(t, name, expose("tenant", "new-"+name, map[string]string{prefix + name: value}), word)
 		mustRefuseTenant(

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,9 +41,14 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
+// fillSharedStore generates the variables of the manifest. Tests that run at the same time then have the same CAs; each
+// adds the variables of its ops-files, and what one adds another may overwrite.
+var fillSharedStore sync.Once
+
 // variablesStore returns the path of the shared store or, if a variable must be regenerated, of a copy without it.
 func variablesStore(t testing.TB, regenerate string) string {
 	t.Helper()
+	fillSharedStore.Do(func() { mustInterpolate(t, deployment{store: sharedStore}) })
 	if regenerate == "" {
 		return sharedStore
 	}

@@ -23,6 +23,7 @@ import (
 	"kubernetes-release/cloud/aws/identity"
 	"kubernetes-release/cloud/aws/metadata"
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/issuer"
 	"kubernetes-release/node"
 	"kubernetes-release/preflight"
 )
@@ -123,12 +124,8 @@ func (*Provider) Checks() []preflight.Check {
 // check fails, a check fails that waiting cannot fix, or the retry window ends. Throttled calls are retried until the
 // context is done. Without instance metadata the outcome's identity is nil.
 func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud.Outcome, error) {
-	log := request.Log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
 	secrets := &preflight.Secrets{}
-	log = secrets.Logger(log)
+	log := secrets.Logger(request.Logger())
 	client, err := metadata.New(ctx, p.MetadataEndpoint, p.metadataTimeout)
 	if err != nil {
 		return nil, err
@@ -142,6 +139,11 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 	if request.CloudConfig != nil {
 		known.ConfText = request.CloudConfig
 		known.Conf, known.ConfErr = cloudconfig.Parse(request.CloudConfig)
+	}
+	if path := request.Config.IssuerFile; path != "" {
+		if known.Issuer, err = issuer.Load(path); err != nil {
+			return nil, err
+		}
 	}
 	g := gather.New(p.environment(), client, known, secrets, log.Info)
 	defer g.Close()

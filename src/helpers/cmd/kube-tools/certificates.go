@@ -29,21 +29,14 @@ func deployedCommand(name, short string, run func(deployed pki.Deployed, record 
 		command, "config", "configuration of the job's process, config/flags.json, which names its certificates",
 	)
 	record := requirePath(command, "record", "file with those of the last successful deploy")
-	private := command.Flags().
-		String("service-account-key", "", "`file` with the key that signs tokens of service accounts")
-	public := command.Flags().String("service-account-public-keys", "", "`file` with the keys that verify them")
 	issuer := command.Flags().String("default-issuer", "", "`URL` of the issuer of a deploy that has recorded none")
-	command.MarkFlagsRequiredTogether("service-account-key", "service-account-public-keys")
 	command.RunE = func(*cobra.Command, []string) error {
 		config, err := launcher.Load(*path)
 		if err != nil {
 			return err
 		}
-		deployed := pki.Deployed{Certificates: config.Certificates}
-		if *private != "" {
-			deployed.Keys = []pki.SigningKey{{Property: "service_account", PrivateKey: *private, PublicKeys: *public}}
-			deployed.Issuers, deployed.DefaultIssuer = config.List("service-account-issuer"), *issuer
-		}
+		deployed := config.Deployed()
+		deployed.DefaultIssuer = *issuer
 		return run(deployed, *record)
 	}
 	return command

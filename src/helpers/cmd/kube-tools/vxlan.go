@@ -2,22 +2,32 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"net/netip"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"kubernetes-release/node"
+	"kubernetes-release/nodeobject"
 	"kubernetes-release/vxlan"
 )
+
+// knownTimeout is for a VM that has joined already.
+const knownTimeout = 10 * time.Minute
 
 func prepareVXLAN() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "prepare-vxlan",
-		Short: "Create flannel's device, with a MAC address that follows from this VM's address",
+		Short: "Create flannel's device, and wait until flannel may announce it",
+		Long: "Create flannel's device, with a MAC address for this VM, and wait until the VM of this Node is known. " +
+			"Before that an admission policy refuses what flannel announces, and flannel would try again after three " +
+			"seconds.",
 	}
 	path := requirePath(command, "node", nodeUsage)
 	settings := requirePath(command, "config", "flannel's configuration, config/net-conf.json of the job flannel")
-	command.RunE = func(*cobra.Command, []string) error {
+	kubeconfig := requirePath(command, "kubeconfig", "kubelet's kubeconfig")
+	command.RunE = func(command *cobra.Command, _ []string) error {
 		identity, err := node.Load(*path)
 		if err != nil {
 			return err
@@ -30,7 +40,12 @@ func prepareVXLAN() *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("address of the VM: %w", err)
 		}
-		return vxlan.Prepare(config, address)
+		if err := vxlan.Prepare(config, address); err != nil {
+			return err
+		}
+		return nodeobject.WaitKnown(command.Context(), nodeobject.Options{
+			Kubeconfig: *kubeconfig, Name: identity.Name, Timeout: knownTimeout,
+		}, slog.Default())
 	}
 	return command
 }

@@ -2,6 +2,7 @@
 package nettest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -32,20 +33,12 @@ func Requires(t *testing.T, programs ...string) {
 // New creates a namespace.
 func New(t *testing.T) Namespace {
 	t.Helper()
-	created := make(chan *os.File)
-	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine: it is not unlocked
-		defer close(created)
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return
-		}
-		if file, err := os.Open("/proc/thread-self/ns/net"); err == nil {
-			created <- file
-		}
-	}()
-	file, ok := <-created
-	if !ok {
-		t.Fatal("cannot create a network namespace")
+	var file *os.File
+	if err := inOther(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, func() (err error) {
+		file, err = os.Open("/proc/thread-self/ns/net")
+		return err
+	}); err != nil {
+		t.Fatalf("create a network namespace: %v", err)
 	}
 	t.Cleanup(func() { _ = file.Close() })
 	return Namespace{file}
@@ -54,13 +47,30 @@ func New(t *testing.T) Namespace {
 // Do runs f on a thread in the namespace. Processes that it starts are in the namespace too, and sockets that it opens;
 // goroutines that it starts are not.
 func (n Namespace) Do(f func() error) error {
+	return inOther(func() error { return unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET) }, f)
+}
+
+// inOther has a thread enter another namespace, runs f there and goes back. The thread is used again, since processes
+// that it has started may be set to end with it (Pdeathsig in syscall.SysProcAttr).
+func inOther(enter, f func() error) error {
 	result := make(chan error)
 	go func() {
 		runtime.LockOSThread()
-		err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET)
-		if err == nil {
+		own, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			runtime.UnlockOSThread()
+			result <- err
+			return
+		}
+		defer own.Close()
+		if err = enter(); err == nil {
 			err = f()
 		}
+		if back := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); back != nil {
+			result <- errors.Join(err, fmt.Errorf("return to the own network namespace: %w", back))
+			return // with the thread, which stays locked
+		}
+		runtime.UnlockOSThread()
 		result <- err
 	}()
 	return <-result

@@ -19,6 +19,7 @@ const long = `Measure the release and print ratios, which are also kept in .buil
   restore    the restore of a snapshot of etcd of 100 MB in the lab
   faults     the time to recover from faults, of three control VMs and a worker in the lab (20 minutes)
   storage    a claim against the cloud's delays, calls of EC2 for 50 claims at once, and the memory and size of storage
+  providers  what the programs of OpenStack and vSphere add to the tarball, and the time to build those of each cloud
   clone      make up in a fresh clone against go build of the components (an hour)
   preflight  the preflights of 1,000 workers against EC2's token bucket, and its results in 10,000 random accounts,
              simulated (15 minutes)

@@ -15,11 +15,12 @@ import (
 	"kubernetes-release/internal/atomicfile"
 )
 
-// Volume is a block device of the host that a VM sees as an EBS volume on an NVMe bus.
+// Volume is a block device of the host that a VM sees as a volume of EBS on an NVMe bus, or as one of Cinder, a disk of
+// virtio.
 type Volume struct {
-	ID    string `json:"id"`    // vol-…
+	ID    string `json:"id"`    // vol-…, or Cinder's UUID
 	Minor uint32 `json:"minor"` // of the loop device
-	// Number is N in /dev/nvmeNn1.
+	// Number is N in /dev/nvmeNn1, or the letter of /dev/vdX, where 1 is b.
 	Number int `json:"number"`
 }
 
@@ -29,9 +30,14 @@ const loopMajor = 7
 // firstVolume is the number of the first attached volume: 0 is the root volume.
 const firstVolume = 1
 
-// volumeLink begins the names that udev gives to EBS volumes: the bus, the model and the serial number, which is the
-// volume's id without its dash (rules.d/60-persistent-storage.rules of systemd).
-const volumeLink = "nvme-Amazon_Elastic_Block_Store_"
+// ebsLink and virtioLink begin the names that udev gives to volumes (rules.d/60-persistent-storage.rules of systemd).
+// The serial number follows: of EBS the volume's id without its dash; of Cinder what virtio_blk has room for, the first
+// 20 bytes of its id (VIRTIO_BLK_ID_BYTES in Linux' include/uapi/linux/virtio_blk.h).
+const (
+	ebsLink      = "nvme-Amazon_Elastic_Block_Store_"
+	virtioLink   = "virtio-"
+	virtioSerial = 20
+)
 
 func volumesFile(s Spec) string { return filepath.Join(s.dir(), "volumes.json") }
 
@@ -142,7 +148,7 @@ func showVolumes(dev string, list []Volume) error {
 		return err
 	}
 	for _, volume := range list {
-		name := fmt.Sprintf("nvme%dn1", volume.Number)
+		name := volume.device()
 		path, number := filepath.Join(dev, name), int(unix.Mkdev(loopMajor, volume.Minor))
 		err := unix.Mknod(path, unix.S_IFBLK|0o660, number)
 		if err != nil && !errors.Is(err, unix.EEXIST) {
@@ -166,7 +172,7 @@ func hideVolumes(links string, list []Volume) error {
 		return err
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), volumeLink) ||
+		if !strings.HasPrefix(e.Name(), ebsLink) && !strings.HasPrefix(e.Name(), virtioLink) ||
 			slices.ContainsFunc(list, func(v Volume) bool { return v.link() == e.Name() }) {
 			continue
 		}
@@ -184,4 +190,18 @@ func hideVolumes(links string, list []Volume) error {
 	return nil
 }
 
-func (v Volume) link() string { return volumeLink + strings.ReplaceAll(v.ID, "-", "") }
+func (v Volume) ofEBS() bool { return strings.HasPrefix(v.ID, "vol-") }
+
+func (v Volume) device() string {
+	if v.ofEBS() {
+		return fmt.Sprintf("nvme%dn1", v.Number)
+	}
+	return "vd" + string(rune('a'+v.Number))
+}
+
+func (v Volume) link() string {
+	if v.ofEBS() {
+		return ebsLink + strings.ReplaceAll(v.ID, "-", "")
+	}
+	return virtioLink + v.ID[:min(virtioSerial, len(v.ID))]
+}

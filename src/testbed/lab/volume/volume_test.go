@@ -88,6 +88,32 @@ func (b *bed) loops() []string {
 	return found
 }
 
+// TestVolumeOfCinder has the names by which the Cinder CSI driver looks for it (getDevicePathBySerialID in
+// pkg/util/mount/mount.go of cloud-provider-openstack), next to one of another ID.
+func TestVolumeOfCinder(t *testing.T) {
+	const first, second = "1f7a3c52-9d0e-4a6b-8c11-0123456789ab", "2f7a3c52-9d0e-4a6b-8c11-0123456789ab"
+	b := newBed(t)
+	for _, volume := range []string{first, second} {
+		b.must(b.store.Create(volume, size, ""))
+		b.must(b.store.Attach(volume, b.vm.Spec.Address))
+	}
+	b.wants(
+		"the names", "cd /dev/disk/by-id; for l in *; do echo $l $(readlink -f $l); done; stat -c %F /dev/vdb",
+		"virtio-1f7a3c52-9d0e-4a6b-8 /dev/vdb\nvirtio-2f7a3c52-9d0e-4a6b-8 /dev/vdc\nblock special file",
+	)
+	gone, err := b.store.Detach(first, b.vm.Spec.Address, false)
+	b.must(err)
+	if !gone {
+		b.Error("the first was not detached")
+	}
+	b.wants(
+		"the other is left", "ls -d /dev/disk/by-id/* /dev/vd*",
+		"/dev/disk/by-id/virtio-2f7a3c52-9d0e-4a6b-8\n/dev/vdc",
+	)
+	_, err = b.store.Detach(second, b.vm.Spec.Address, false)
+	b.must(err)
+}
+
 func TestVolumeIsADeviceOfTheVM(t *testing.T) {
 	b := newBed(t)
 	b.must(b.store.Create(id, size, ""))

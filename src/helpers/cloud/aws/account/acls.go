@@ -15,13 +15,6 @@ import (
 	"kubernetes-release/preflight"
 )
 
-// ports is a range of ports of a protocol.
-type ports struct {
-	protocol string // tcp or udp
-	from, to int32
-	what     string
-}
-
 // Ports to which answers are sent: those of Linux (net.ipv4.ip_local_port_range), and those of load balancers and NAT
 // gateways.
 var (
@@ -45,13 +38,6 @@ func (t traffic) String() string {
 		direction = "to"
 	}
 	return fmt.Sprintf("%s (%s) %s %s", t.ports, t.what, direction, t.network)
-}
-
-func (p ports) String() string {
-	if p.from == p.to {
-		return fmt.Sprintf("%s %d", p.protocol, p.from)
-	}
-	return fmt.Sprintf("%s %d-%d", p.protocol, p.from, p.to)
 }
 
 // checkACLs looks for what the network ACLs of the subnets block. They are stateless, so answers need rules too. Rules
@@ -81,21 +67,6 @@ func (a *Account) checkACLs(ctx context.Context) (preflight.Outcome, error) {
 	}
 	outcome.Note = fmt.Sprintf("%d subnets", len(networks))
 	return outcome, nil
-}
-
-// networks are the CIDRs of the subnets.
-func (a *Account) networks(ctx context.Context) (map[string]netip.Prefix, error) {
-	out, err := a.ec2.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{SubnetIds: a.subnets()})
-	if err != nil {
-		return nil, err
-	}
-	networks := map[string]netip.Prefix{}
-	for _, s := range out.Subnets {
-		if networks[aws.ToString(s.SubnetId)], err = netip.ParsePrefix(aws.ToString(s.CidrBlock)); err != nil {
-			return nil, err
-		}
-	}
-	return networks, nil
 }
 
 // required is the traffic of a subnet. Packets within a subnet pass no network ACL.

@@ -263,3 +263,17 @@ func (a *Account) tags(ctx context.Context, id string) (map[string]string, error
 	}
 	return tags, nil
 }
+
+// membersStep is the rule by which nodes reach each other at all ports. Rules for each port that they need are enough.
+func (a *Account) membersStep() step {
+	s := a.ruleStep("nodes reach each other", func() rule { return rule{to: a.group, from: a.group} })
+	s.exists = func(ctx context.Context) (bool, error) {
+		group, err := a.describe(ctx, a.group)
+		if group == nil || err != nil {
+			return false, err
+		}
+		networks, err := a.networks(ctx)
+		return err == nil && len(a.closed(group.IpPermissions, networks)) == 0, err
+	}
+	return s
+}

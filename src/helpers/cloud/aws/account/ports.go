@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"kubernetes-release/preflight"
@@ -68,20 +69,6 @@ func (a *Account) ownNetworks(permission types.IpPermission, networks map[string
 	return true
 }
 
-// membersStep is the rule by which nodes reach each other at all ports. Rules for each port that they need are enough.
-func (a *Account) membersStep() step {
-	s := a.ruleStep("nodes reach each other", func() rule { return rule{to: a.group, from: a.group} })
-	s.exists = func(ctx context.Context) (bool, error) {
-		group, err := a.describe(ctx, a.group)
-		if group == nil || err != nil {
-			return false, err
-		}
-		networks, err := a.networks(ctx)
-		return err == nil && len(a.closed(group.IpPermissions, networks)) == 0, err
-	}
-	return s
-}
-
 // checkPorts names the single ports that rules of the nodes' group leave closed between nodes, in both directions.
 func (a *Account) checkPorts(ctx context.Context) (preflight.Outcome, error) {
 	group, err := a.describe(ctx, a.group)
@@ -120,4 +107,33 @@ func permissionWord(p ports, group string) string {
 	return fmt.Sprintf(
 		"'IpProtocol=%s,FromPort=%d,ToPort=%d,UserIdGroupPairs=[{GroupId=%s}]'", p.protocol, p.from, p.to, group,
 	)
+}
+
+// ports is a range of ports of a protocol.
+type ports struct {
+	protocol string // tcp or udp
+	from, to int32
+	what     string
+}
+
+func (p ports) String() string {
+	if p.from == p.to {
+		return fmt.Sprintf("%s %d", p.protocol, p.from)
+	}
+	return fmt.Sprintf("%s %d-%d", p.protocol, p.from, p.to)
+}
+
+// networks are the CIDRs of the subnets.
+func (a *Account) networks(ctx context.Context) (map[string]netip.Prefix, error) {
+	out, err := a.ec2.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{SubnetIds: a.subnets()})
+	if err != nil {
+		return nil, err
+	}
+	networks := map[string]netip.Prefix{}
+	for _, s := range out.Subnets {
+		if networks[aws.ToString(s.SubnetId)], err = netip.ParsePrefix(aws.ToString(s.CidrBlock)); err != nil {
+			return nil, err
+		}
+	}
+	return networks, nil
 }

@@ -49,6 +49,7 @@ const (
 	sectionConfig      = "cloud-controller-configuration"
 	sectionStorage     = "storage"
 	sectionEncryption  = "encryption-of-secrets"
+	sectionPodRoles    = "pod-roles"
 )
 
 // registered are all checks. Each stands in the file with whose name its id begins.

@@ -14,6 +14,7 @@ import (
 	"kubernetes-release/cloud/aws/metadata"
 	"kubernetes-release/cloud/aws/resource"
 	"kubernetes-release/cloud/aws/subnetchoice"
+	"kubernetes-release/issuer"
 	"kubernetes-release/preflight"
 )
 
@@ -112,7 +113,9 @@ type Facts struct {
 	Machines      []resource.Machine   // the cluster's instances; their limits only if there is storage
 	MachinesErr   error
 
-	EncryptionUse KeyUse // of the key that encrypts Secrets in etcd, if there is one
+	Issuer        *issuer.Config // whose keys job pod-roles publishes; nil without the job
+	IssuerErrs    []error        // what the errand has found about it
+	EncryptionUse KeyUse         // of the key that encrypts Secrets in etcd, if there is one
 
 	NodeProviderID string // of the Node object
 	NodeErr        error

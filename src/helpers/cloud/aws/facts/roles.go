@@ -28,6 +28,7 @@ func (f *Facts) PolicyOptions(assumed bool) iampolicy.Options {
 		RoleName:    f.MachineRole(),
 
 		LoadBalancerController: f.Request.LoadBalancerController && !assumed,
+		Published:              f.Published(assumed),
 	}
 	if own, known := f.MachineIdentity(); known {
 		o.Partition = own.Partition
@@ -104,7 +105,16 @@ func (f *Facts) PolicyNeeds() iampolicy.Needs {
 		Conf:    *f.Conf,
 		// With RoleARN all questions are asked as the role that the cloud controller assumes.
 		LoadBalancerController: f.Request.LoadBalancerController && !f.AssumesRole(),
+		Published:              f.Published(f.AssumesRole()),
 	}
+}
+
+// Published are the objects that job pod-roles writes with the role of the instance profile.
+func (f *Facts) Published(assumed bool) []string {
+	if f.Issuer == nil || !f.IsControl() || assumed {
+		return nil
+	}
+	return f.Issuer.Bucket.Objects()
 }
 
 // Storage reports whether the EBS CSI driver runs on this machine, with permissions that can be checked.

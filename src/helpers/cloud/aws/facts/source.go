@@ -25,12 +25,13 @@ const (
 	FromStorage
 	FromCluster
 	FromEncryption
+	FromIssuer
 	Everything Source = 1<<iota - 1
 )
 
 // FromEC2 are the sources that require credentials.
 const FromEC2 = FromInstance | FromSubnets | FromRouteTables | FromZones | FromGroups |
-	FromProbes | FromPolicies | FromStorage | FromCluster | FromEncryption
+	FromProbes | FromPolicies | FromStorage | FromCluster | FromEncryption | FromIssuer
 
 // SourceActions are the permissions that asking a source requires. Probes test permissions instead of requiring them.
 var SourceActions = map[Source][]string{
@@ -41,6 +42,7 @@ var SourceActions = map[Source][]string{
 	FromGroups:      {"ec2:DescribeSecurityGroups"},
 	FromCluster:     {"ec2:DescribeInstances"},
 	FromPolicies:    {iampolicy.SimulateAction, iampolicy.FindRoleAction},
+	FromIssuer:      {iampolicy.ProviderAction},
 	FromEncryption:  {iampolicy.DecryptAction, iampolicy.EncryptAction},
 	FromStorage:     {"ec2:DescribeInstanceTypes", "ec2:GetEbsDefaultKmsKeyId", "ec2:GetEbsEncryptionByDefault"},
 }

@@ -261,6 +261,10 @@ func (g *Gatherer) gatherEC2(ctx context.Context, wanted facts.Source) {
 	add(ask(facts.FromEncryption, preflight.Control) && f.AsksEncryptionKey(), func() {
 		f.EncryptionUse.Action, f.EncryptionUse.Err = g.own.UseKey(ctx, f.Request.EncryptionKey, f.Cluster())
 	})
+	// In a deployment, pre-start of job pod-roles publishes at the same time, and verifies what it has published.
+	add(ask(facts.FromIssuer, preflight.Control) && f.Issuer != nil && f.Request.Thorough, func() {
+		f.IssuerErrs = f.Issuer.Problems(ctx)
+	})
 	add(ask(facts.FromGroups), func() { f.Groups, f.GroupsErr = g.describeGroups(ctx, groupIDs) })
 	if ask(facts.FromProbes, preflight.Control) {
 		probes := g.permissionProbes(vpcID, groupIDs)
@@ -347,6 +351,9 @@ func (g *Gatherer) GiveUp(wanted facts.Source, err error) {
 	}
 	if wanted&facts.FromEncryption != 0 {
 		f.EncryptionUse = facts.KeyUse{Err: err}
+	}
+	if wanted&facts.FromIssuer != 0 {
+		f.IssuerErrs = []error{err}
 	}
 	if wanted&facts.FromProbes != 0 {
 		f.Probes = nil

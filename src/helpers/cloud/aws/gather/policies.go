@@ -56,6 +56,10 @@ func policyQuestions(f *facts.Facts, asked facts.CallingRole) []iampolicy.Questi
 				questions[at].Resources = []string{asked.ARN()}
 			case iampolicy.OtherRole:
 				questions[at].Resources = []string{f.Conf.RoleARN}
+			case iampolicy.Publishes:
+				for _, object := range f.Published(asked.Assumed) {
+					questions[at].Resources = append(questions[at].Resources, "arn:"+asked.Partition+":s3:::"+object)
+				}
 			case iampolicy.WritesRoutes:
 				maps.Copy(questions[at].Context, tableContext(f))
 			case iampolicy.UsesKeys:
@@ -120,6 +124,9 @@ func exampleARNs(f *facts.Facts, partition, account, pattern string) []string {
 		},
 		"listener":      {"net/" + name + "/0123456789abcdef/0123456789abcdef"},
 		"listener-rule": {"app/" + name + "/0123456789abcdef/0123456789abcdef/0123456789abcdef"},
+	}
+	if f.Issuer != nil {
+		examples["oidc-provider"] = []string{strings.TrimPrefix(f.Issuer.Issuer, "https://")}
 	}
 	parts := strings.SplitN(pattern, ":", 4) // service, region, account, resource
 	if parts[1] == "*" {
