@@ -56,6 +56,9 @@ func TestCountsFailures(t *testing.T) {
 		case r.Method == http.MethodPost && writes.Load() == 7:
 			http.Error(w, "rpc error: code = Unknown desc = raft proposal dropped", http.StatusInternalServerError)
 			return
+		case r.Method == http.MethodPost && writes.Load() == 6:
+			refuse(w, metav1.Status{Code: http.StatusInternalServerError, Message: "etcdserver: request timed out"})
+			return
 		case r.URL.Query().Get("watch") != "":
 			if watches.Add(1) == 2 {
 				http.Error(w, "no watches", http.StatusServiceUnavailable)
@@ -84,12 +87,12 @@ func TestCountsFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("\n%s", report)
-	if report.Writes.Failed == 0 || report.Writes.Failed != int(writes.Load())/5+2 ||
+	if report.Writes.Failed == 0 || report.Writes.Failed != int(writes.Load())/5+3 ||
 		!strings.Contains(report.Writes.Errors[0], "too many requests") {
 		t.Errorf("%d of %d writes failed: %q", report.Writes.Failed, writes.Load(), report.Writes.Errors)
 	}
-	if n := report.LeaderMoved(); n != 1 {
-		t.Errorf("%d failed because the leadership moved, want 1: %q", n, report.Writes.Errors)
+	if n := report.LeaderMoved(); n != 2 {
+		t.Errorf("%d failed because the leadership moved, want 2: %q", n, report.Writes.Errors)
 	}
 	if n := report.ShuttingDown(); n != 1 {
 		t.Errorf("%d failed because an API server closed, want 1: %q", n, report.Writes.Errors)
@@ -121,8 +124,11 @@ func TestCountsFailures(t *testing.T) {
 // refuseAsShuttingDown answers as waitGroupWriteRetryAfterToResponse in pkg/server/filters/waitgroup.go of
 // k8s.io/apiserver does.
 func refuseAsShuttingDown(w http.ResponseWriter) {
-	status := apierrors.NewServiceUnavailable("apiserver is shutting down").Status()
 	w.Header().Set("Retry-After", "1")
+	refuse(w, apierrors.NewServiceUnavailable("apiserver is shutting down").Status())
+}
+
+func refuse(w http.ResponseWriter, status metav1.Status) {
 	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
 	w.WriteHeader(int(status.Code))
 	_, _ = fmt.Fprintln(w, runtime.EncodeOrDie(scheme.Codecs.LegacyCodec(corev1.SchemeGroupVersion), &status))

@@ -64,10 +64,14 @@ func (c *counter) add(request *stages, err error) {
 // leaderMoved tells whether etcd refused or lost a proposal because its leadership moved. The API server passes on
 // only etcd's text, with status 500. A leader that hands over refuses the proposals of its own clients
 // (ErrProposalDropped in raft.go of go.etcd.io/raft), and drops those of other members, whose clients wait until they
-// time out (ErrGRPCTimeoutDueToLeaderFail in api/v3rpc/rpctypes/error.go of etcd).
+// time out. Only the member that leads next knows why: any other answers with a plain timeout (updateLeadership and
+// parseProposeCtxErr in server/etcdserver/server.go of etcd).
 func leaderMoved(err error) bool {
-	return strings.Contains(err.Error(), "raft proposal dropped") ||
-		strings.Contains(err.Error(), "etcdserver: request timed out, possibly due to previous leader failure")
+	const timedOut = "etcdserver: request timed out"
+	text := err.Error()
+	return strings.HasSuffix(text, timedOut) ||
+		strings.Contains(text, timedOut+", possibly due to previous leader failure") ||
+		strings.Contains(text, "raft proposal dropped")
 }
 
 // shuttingDown tells whether an API server that stops refused a request before anything was done. It does so between
