@@ -21,9 +21,6 @@ func TestSoakGateways(t *testing.T) {
 	l.ops = without
 	l.deploy(t)
 	memory := l.memoryOf(t, "aws-load-balancer-controller")
-	// The EBS CSI driver asks for limits by a dry run that its policy denies (docs/storage.md).
-	l = l.with(t, badInput{ops: jobProperty("smoke-tests", "storage?/enabled", "false")})
-	without = l.ops
 	l.ops = slices.Concat(without, []string{"ops-files/enable-gateway-api.yml"})
 	l.deploy(t)
 	l.cloud(t, http.MethodDelete, "calls", nil)

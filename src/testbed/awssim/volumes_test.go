@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -676,6 +677,25 @@ func TestGeneratedPolicyOfStorage(t *testing.T) {
 		)
 		return err
 	}
+	// question is the one of the EBS CSI driver for limits, or not quite it.
+	question := func(change func(*ec2.CreateVolumeInput)) error {
+		in := &ec2.CreateVolumeInput{
+			Size: aws.Int32(4), AvailabilityZone: aws.String("us-east-1a"), VolumeType: "gp3",
+			Iops: aws.Int32(math.MaxInt32), DryRun: dry,
+			TagSpecifications: []ec2types.TagSpecification{{
+				ResourceType: ec2types.ResourceTypeVolume,
+				Tags:         []ec2types.Tag{{Key: aws.String("CSIVolumeName"), Value: aws.String("IopsLimitDryRun")}},
+			}},
+		}
+		change(in)
+		_, err := role.CreateVolume(ctx, in)
+		return err
+	}
+	wantCode(t, "ask for limits", question(func(*ec2.CreateVolumeInput) {}), "InvalidParameterValue")
+	wantCode(
+		t, "the same, for a volume", question(func(in *ec2.CreateVolumeInput) { in.DryRun = nil }),
+		"InvalidParameterValue",
+	)
 	snapshot := func(volume, key string) error {
 		_, err := role.CreateSnapshot(
 			ctx,
@@ -719,6 +739,22 @@ func TestGeneratedPolicyOfStorage(t *testing.T) {
 		{"detach a volume that does not exist", true, detach("vol-00000000000000fff")},
 		{"create a volume", false, create(clusterTag)},
 		{"create a volume of another cluster", true, create("kubernetes.io/cluster/other")},
+		{
+			"create a volume with the tag of the driver's question", true,
+			question(func(in *ec2.CreateVolumeInput) { in.Iops = aws.Int32(3000) }),
+		},
+		{
+			"create a volume so, with the default of IOPS", true,
+			question(func(in *ec2.CreateVolumeInput) { in.Iops = nil }),
+		},
+		{
+			"create a volume so, from another's snapshot", true,
+			question(func(in *ec2.CreateVolumeInput) { in.SnapshotId = aws.String("snap-00000000000000fff") }),
+		},
+		{
+			"ask for limits with another tag", true,
+			question(func(in *ec2.CreateVolumeInput) { in.TagSpecifications[0].Tags[0].Value = aws.String("x") }),
+		},
 		{"copy an own volume", false, snapshot(own, clusterTag)},
 		{"copy a foreign volume", true, snapshot(foreign, clusterTag)},
 		{"copy to another cluster", true, snapshot(own, "kubernetes.io/cluster/other")},

@@ -186,7 +186,7 @@ func TestSimulatedAWS(t *testing.T) {
 		},
 		{preflight.Control, true, false, false, 10},
 		{preflight.Control, false, true, false, 10}, {preflight.Control, true, true, false, 13},
-		{preflight.Control, false, false, true, 13}, // with the key of encryption by default
+		{preflight.Control, false, false, true, 14}, // with the key of encryption by default
 	} {
 		t.Run(
 			fmt.Sprintf("%s routes=%v thorough=%v storage=%v", test.role, test.routes, test.thorough, test.storage),
@@ -246,8 +246,8 @@ func TestCallsOfEachRole(t *testing.T) {
 		{preflight.Worker, false, false, 2},
 		{preflight.Worker, true, false, 2},
 		{preflight.Control, false, false, 24},
-		{preflight.Control, true, false, 34},
-		{preflight.Control, true, true, 37}, // which key, what it is, and what IAM says about it
+		{preflight.Control, true, false, 35},
+		{preflight.Control, true, true, 38}, // which key, what it is, and what IAM says about it
 	} {
 		t.Run(fmt.Sprintf("%s storage=%v keys=%v", test.role, test.storage, test.keys), func(t *testing.T) {
 			i := simulatedInstance(1, test.role)
@@ -600,6 +600,40 @@ func TestKeyFixes(t *testing.T) {
 				t.Fatal(err)
 			}
 			check(preflight.Passed)
+		})
+	}
+}
+
+// TestLimitsOfVolumes: with a policy of before, in which the EBS CSI driver may not ask for limits, storage-permissions
+// warns; its fix replaces the policy.
+func TestLimitsOfVolumes(t *testing.T) {
+	for _, without := range []string{"Ec2AskForLimits", "Ec2TagForLimits"} {
+		t.Run(without, func(t *testing.T) {
+			i := simulatedInstance(1, preflight.Control)
+			sim := simulate(t, func(w *store.World) {
+				w.Instances = []store.Instance{i}
+				generated(t, w)
+				for r := range w.Roles {
+					for name, p := range w.Roles[r].Policies {
+						p.Statement = slices.DeleteFunc(p.Statement, func(s iam.Statement) bool { return s.Sid == without })
+						w.Roles[r].Policies[name] = p
+					}
+				}
+			})
+			run := func() *preflight.Report {
+				return sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) { c.Storage = true })
+			}
+			r := run()
+			if got := result(r, "storage-permissions"); r.Result != preflight.RunPassed ||
+				got.Status != preflight.Warned || len(got.Findings) != 1 {
+				t.Fatalf("want one warning:\n%s", text(r))
+			}
+			if err := paste(t, os.Getenv("AWS_ENDPOINT_URL"), sim.Simulator, fixesOf(r)[0]); err != nil {
+				t.Fatal(err)
+			}
+			if r := run(); r.Result != preflight.RunPassed || r.Count(preflight.Warned) > 0 {
+				t.Errorf("want no findings after the fix:\n%s", text(r))
+			}
 		})
 	}
 }

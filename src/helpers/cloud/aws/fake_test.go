@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,8 @@ import (
 
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/aws/clustertags"
+	"kubernetes-release/cloud/aws/facts"
+	"kubernetes-release/cloud/aws/iampolicy"
 	"kubernetes-release/node"
 	"kubernetes-release/preflight"
 )
@@ -319,6 +322,10 @@ func (f *fakeCloud) serveAPI(w http.ResponseWriter, r *http.Request) {
 			)
 			return
 		}
+		if r.Form.Get("Iops") == strconv.Itoa(iampolicy.LimitsIOPS) {
+			f.answerLimits(w)
+			return
+		}
 		f.fail(
 			w, service, http.StatusPreconditionFailed, "DryRunOperation",
 			"Request would have succeeded, but DryRun flag is set.",
@@ -326,6 +333,23 @@ func (f *fakeCloud) serveAPI(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	fmt.Fprint(w, f.describe(w, action, r))
+}
+
+// answerLimits answers the question of the EBS CSI driver for limits.
+func (f *fakeCloud) answerLimits(w http.ResponseWriter) {
+	if f.denied[facts.VolumeLimits] {
+		f.fail(
+			w, "ec2", http.StatusForbidden, "UnauthorizedOperation",
+			"You are not authorized to perform this operation. User: x is not authorized to perform: ec2:CreateVolume "+
+				"on resource: arn:aws:ec2:eu-central-1:123456789012:volume/* because no identity-based policy allows the "+
+				"ec2:CreateVolume action",
+		)
+		return
+	}
+	f.fail(
+		w, "ec2", http.StatusBadRequest, "InvalidParameterValue",
+		"Volume iops of 2147483647 is too high; maximum is 80000.",
+	)
 }
 
 // describedKey is an answer of KMS.

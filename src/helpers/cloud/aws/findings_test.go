@@ -1265,6 +1265,22 @@ var storageCases = map[string]mistake{
 		resource: "ec2:CreateVolume",
 		fix:      []string{"--policy-name kubernetes ", "ec2:CreateVolume"},
 	},
+	"no limits": {
+		config:   storage,
+		change:   denies(facts.VolumeLimits),
+		check:    "storage-permissions",
+		status:   preflight.Warned,
+		resource: "ec2:CreateVolume",
+		found:    []string{"UnauthorizedOperation", "ec2:CreateVolume"},
+		fix:      []string{"--policy-name kubernetes ", "Ec2AskForLimits"},
+	},
+	"no limits and no AttachVolume": {
+		config:   storage,
+		change:   denies(facts.VolumeLimits, "ec2:AttachVolume"),
+		check:    "storage-permissions",
+		status:   preflight.Failed,
+		resource: "ec2:AttachVolume",
+	},
 	"no AttachVolume": {
 		config:   storage,
 		change:   denies("ec2:AttachVolume"),

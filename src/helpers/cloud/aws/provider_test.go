@@ -43,7 +43,7 @@ func TestCorrectAccountPasses(t *testing.T) {
 		{preflight.Worker, false, 2},
 		{preflight.Worker, true, 2},
 		{preflight.Control, false, 9},
-		{preflight.Control, true, 12},
+		{preflight.Control, true, 13},
 	} {
 		t.Run(fmt.Sprintf("%s storage=%v", test.role, test.storage), func(t *testing.T) {
 			f := newFake()

@@ -384,14 +384,7 @@ func (in createVolumeInput) digest(tags store.Tags) string {
 // allowCreateVolume checks the permissions on the new volume, on the snapshot that it is created from, and to tag it.
 func allowCreateVolume(c *api.Call, in createVolumeInput, tags store.Tags) error {
 	created := ec2api.ARN(c, "volume", "*")
-	targets := []api.Target{{ARN: created, RequestTags: tags, Context: map[string][]string{
-		"ec2:VolumeType": {
-			cmp.Or(in.VolumeType, defaultVolumeType),
-		},
-		"ec2:VolumeSize":       {strconv.Itoa(in.Size)},
-		"ec2:Encrypted":        {strconv.FormatBool(in.Encrypted)},
-		"ec2:AvailabilityZone": {in.AvailabilityZone},
-	}}}
+	targets := []api.Target{{ARN: created, RequestTags: tags, Context: in.conditionContext()}}
 	if in.SnapshotId != "" {
 		source := api.Target{ARN: ec2api.ARN(c, "snapshot", in.SnapshotId)}
 		if s := store.Find(c.Snapshots, in.SnapshotId); s != nil {
@@ -403,6 +396,24 @@ func allowCreateVolume(c *api.Call, in createVolumeInput, tags store.Tags) error
 		return err
 	}
 	return ec2api.AllowTagsOnCreate(c, "ec2:CreateTags", "ec2:CreateAction", created, tags)
+}
+
+// conditionContext has EC2's condition keys for the new volume (the table for CreateVolume in AWS's service
+// authorization reference). What the request leaves out has no key.
+func (in createVolumeInput) conditionContext() map[string][]string {
+	context := map[string][]string{
+		"ec2:VolumeType":       {cmp.Or(in.VolumeType, defaultVolumeType)},
+		"ec2:Encrypted":        {strconv.FormatBool(in.Encrypted)},
+		"ec2:AvailabilityZone": {in.AvailabilityZone},
+	}
+	for key, value := range map[string]int{
+		"ec2:VolumeSize": in.Size, "ec2:VolumeIops": in.Iops, "ec2:VolumeThroughput": in.Throughput,
+	} {
+		if value != 0 {
+			context[key] = []string{strconv.Itoa(value)}
+		}
+	}
+	return context
 }
 
 // defaultVolumeType is the type of volumes that are created without one.

@@ -3,6 +3,7 @@ package iam
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -28,7 +29,22 @@ var comparisons = map[string]operator{
 	"ArnNotEquals":              {compare: Match, negated: true},
 	"ArnNotLike":                {compare: Match, negated: true},
 	"Bool":                      {compare: strings.EqualFold},
+	"NumericEquals":             {compare: numeric(func(got, want float64) bool { return got == want })},
+	"NumericNotEquals":          {compare: numeric(func(got, want float64) bool { return got == want }), negated: true},
+	"NumericLessThan":           {compare: numeric(func(got, want float64) bool { return got < want })},
+	"NumericLessThanEquals":     {compare: numeric(func(got, want float64) bool { return got <= want })},
+	"NumericGreaterThan":        {compare: numeric(func(got, want float64) bool { return got > want })},
+	"NumericGreaterThanEquals":  {compare: numeric(func(got, want float64) bool { return got >= want })},
 	"Null":                      {null: true},
+}
+
+// numeric compares numbers. What is none is not equal to any.
+func numeric(holds func(got, want float64) bool) func(want, got string) bool {
+	return func(want, got string) bool {
+		w, wantErr := strconv.ParseFloat(want, 64)
+		g, gotErr := strconv.ParseFloat(got, 64)
+		return wantErr == nil && gotErr == nil && holds(g, w)
+	}
 }
 
 func equal(want, got string) bool { return want == got }

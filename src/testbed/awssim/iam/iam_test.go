@@ -21,6 +21,7 @@ func parse(t *testing.T, doc string) Policy {
 func TestEvaluate(t *testing.T) {
 	const sg = "arn:aws:ec2:us-east-1:123456789012:security-group/sg-1"
 	owned := map[string][]string{"aws:ResourceTag/kubernetes.io/cluster/a": {"owned"}}
+	iops := func(n string) map[string][]string { return map[string][]string{"ec2:VolumeIops": {n}} }
 	for _, tc := range []struct {
 		name, policy string
 		request      Request
@@ -69,6 +70,30 @@ func TestEvaluate(t *testing.T) {
 			`{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*",` +
 				`"Condition":{"StringEquals":{"aws:ResourceTag/kubernetes.io/cluster/a":"owned"}}}}`,
 			Request{Action: "ec2:DeleteSecurityGroup", Resource: sg, Context: owned}, Allowed,
+		},
+		{
+			"number equals",
+			`{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*",` +
+				`"Condition":{"NumericEquals":{"ec2:VolumeIops":"3000"}}}}`,
+			Request{Action: "ec2:CreateVolume", Resource: "*", Context: iops("3000")}, Allowed,
+		},
+		{
+			"number differs",
+			`{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*",` +
+				`"Condition":{"NumericEquals":{"ec2:VolumeIops":"3000"}}}}`,
+			Request{Action: "ec2:CreateVolume", Resource: "*", Context: iops("30000")}, ImplicitDeny,
+		},
+		{
+			"number missing",
+			`{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*",` +
+				`"Condition":{"NumericEquals":{"ec2:VolumeIops":"3000"}}}}`,
+			Request{Action: "ec2:CreateVolume", Resource: "*"}, ImplicitDeny,
+		},
+		{
+			"numbers are compared as numbers",
+			`{"Statement":[{"Effect":"Allow","Action":"ec2:*","Resource":"*"},{"Effect":"Deny","Action":"ec2:*",` +
+				`"Resource":"*","Condition":{"NumericGreaterThan":{"ec2:VolumeIops":"16000"}}}]}`,
+			Request{Action: "ec2:CreateVolume", Resource: "*", Context: iops("3000")}, Allowed,
 		},
 		{
 			"resource tag missing",

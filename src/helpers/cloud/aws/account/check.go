@@ -150,11 +150,15 @@ func (a *Account) denied(ctx context.Context, principal string, s cloudaws.State
 		ActionNames:     s.Action,
 		ResourceArns:    s.Resource,
 	}
-	for _, keys := range s.Condition {
+	for operator, keys := range s.Condition {
+		kind := iamtypes.ContextKeyTypeEnumString
+		if strings.HasPrefix(operator, "Numeric") {
+			kind = iamtypes.ContextKeyTypeEnumNumeric
+		}
 		for key, values := range keys {
 			input.ContextEntries = append(input.ContextEntries, iamtypes.ContextEntry{
 				ContextKeyName:   aws.String(key),
-				ContextKeyType:   iamtypes.ContextKeyTypeEnumString,
+				ContextKeyType:   kind,
 				ContextKeyValues: values[:1],
 			})
 		}

@@ -2,12 +2,15 @@ package awsapi
 
 import (
 	"context"
+	"errors"
 
 	awssdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	"github.com/aws/smithy-go"
 
 	"kubernetes-release/cloud/aws/awserr"
+	"kubernetes-release/cloud/aws/iampolicy"
 )
 
 // dryRun makes a call with DryRun set, which changes nothing. The error is nil if the role has the permission.
@@ -117,4 +120,27 @@ func (a *Client) TryCreateVolume(ctx context.Context, zone, tagKey string) error
 		})
 		return err
 	})
+}
+
+// TryVolumeLimits asks EC2 how many IOPS a volume can have, as the EBS CSI driver does (iampolicy.LimitsTag). EC2 checks
+// the number only after the permission.
+func (a *Client) TryVolumeLimits(ctx context.Context, zone string) error {
+	err := a.dryRun(ctx, "ec2:CreateVolume", func(ctx context.Context) error {
+		_, err := a.ec2.CreateVolume(ctx, &ec2.CreateVolumeInput{
+			DryRun:           awssdk.Bool(true),
+			AvailabilityZone: awssdk.String(zone),
+			Size:             awssdk.Int32(4),
+			Iops:             awssdk.Int32(iampolicy.LimitsIOPS),
+			VolumeType:       types.VolumeTypeGp3,
+			TagSpecifications: []types.TagSpecification{{ResourceType: types.ResourceTypeVolume, Tags: []types.Tag{{
+				Key: awssdk.String(iampolicy.LimitsTag), Value: awssdk.String(iampolicy.LimitsValue),
+			}}}},
+		})
+		return err
+	})
+	var answer smithy.APIError
+	if errors.As(err, &answer) && answer.ErrorCode() == "InvalidParameterValue" {
+		return nil
+	}
+	return err
 }

@@ -57,10 +57,28 @@ func checkStoragePermissions(f *facts.Facts) preflight.Outcome {
 	if tested := testedBy(f, "ec2:CreateVolume"); len(tested.Findings) > 0 {
 		return tested
 	}
-	if outcome, done := withoutPolicies(f, iampolicy.IsStorage); done {
-		return outcome
+	outcome, done := withoutPolicies(f, iampolicy.IsStorage)
+	if !done {
+		outcome = byPolicy(f, iampolicy.IsStorage)
 	}
-	return byPolicy(f, iampolicy.IsStorage)
+	if limits := deniedLimits(f); len(limits) > 0 {
+		return found(append(outcome.Findings, limits...)...)
+	}
+	return outcome
+}
+
+// deniedLimits are warnings: volumes are created without limits too.
+func deniedLimits(f *facts.Facts) []preflight.Finding {
+	findings := testedBy(f, facts.VolumeLimits).Findings
+	for i := range findings {
+		findings[i].Wanted = fmt.Sprintf(
+			"allowed for role %s with the tag %s=%s and %d IOPS, which create no volume", f.RoleName(),
+			iampolicy.LimitsTag, iampolicy.LimitsValue, iampolicy.LimitsIOPS,
+		)
+		findings[i].Why = iampolicy.WhyLimits
+		findings[i].Advisory = true
+	}
+	return findings
 }
 
 func checkStorageZones(f *facts.Facts) preflight.Outcome {

@@ -63,6 +63,9 @@ type Probe struct {
 	Err      error // nil: allowed
 }
 
+// VolumeLimits is the call, of ec2:CreateVolume, with which the EBS CSI driver asks EC2 for limits of volumes.
+const VolumeLimits = "ec2:CreateVolume for limits"
+
 // Facts is the information that one round has gathered. A source that failed has its error here, and its value is
 // empty.
 type Facts struct {

@@ -28,6 +28,7 @@ func policyQuestions(f *facts.Facts, asked facts.CallingRole) []iampolicy.Questi
 	for _, p := range rows {
 		own, assumed := f.PolicyNeeds().Includes(p)
 		if asked.Assumed && !assumed || !asked.Assumed && !own || p.Action == iampolicy.SimulateAction ||
+			p.Scope == iampolicy.AsksLimits || // a call tests it, and the other rows of its actions are more important
 			p.IsPublicRegistry() && asked.Partition != "aws" {
 			continue
 		}

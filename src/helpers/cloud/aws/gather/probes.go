@@ -74,6 +74,10 @@ func (g *Gatherer) permissionProbes(vpcID string, groupIDs []string) []attempt {
 			"volumes in "+zone,
 			func(ctx context.Context) error { return g.api.TryCreateVolume(ctx, zone, f.TagKey()) }, "ec2:CreateVolume",
 		)
+		add(
+			"limits of volumes in "+zone,
+			func(ctx context.Context) error { return g.api.TryVolumeLimits(ctx, zone) }, facts.VolumeLimits,
+		)
 	}
 	if f.Request.Thorough {
 		id := f.InstanceID()

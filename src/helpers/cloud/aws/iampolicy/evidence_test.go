@@ -234,8 +234,8 @@ func TestPolicyIsWhatIsCalled(t *testing.T) {
 
 // TestReasonsNameTheirSource looks the reasons up in the pinned modules.
 func TestReasonsNameTheirSource(t *testing.T) {
-	controller := moduleDir("cloud-provider-aws", "k8s.io/cloud-provider-aws")
-	driver := moduleDir("aws-ebs-csi-driver", "github.com/kubernetes-sigs/aws-ebs-csi-driver")
+	controller := moduleDir(t, "cloud-provider-aws", "k8s.io/cloud-provider-aws")
+	driver := moduleDir(t, "csi", "github.com/kubernetes-sigs/aws-ebs-csi-driver")
 	if controller == "" && driver == "" {
 		t.Skip("the sources are not in the module cache; make components downloads them")
 	}
@@ -258,9 +258,13 @@ func TestReasonsNameTheirSource(t *testing.T) {
 }
 
 // moduleDir is where a component's module is in the module cache, or "".
-func moduleDir(component, module string) string {
+func moduleDir(t *testing.T, component, module string) string {
+	t.Helper()
 	command := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module)
 	command.Dir = "../../../../components/" + component
+	if _, err := os.Stat(command.Dir); err != nil {
+		t.Fatal(err)
+	}
 	command.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off")
 	out, err := command.Output()
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -177,6 +178,9 @@ func New(o Options) (Policy, error) {
 		service, _, _ := strings.Cut(p.Action, ":")
 		statement := p.statement(service, o, conf)
 		key := statement.Sid + strings.Join(statement.Resource, ",")
+		if p.Scope == TagsNew { // no action creates resources of another's kind
+			key = statement.Sid
+		}
 		at, ok := index[key]
 		if !ok {
 			at = len(policy.Statement)
@@ -184,19 +188,36 @@ func New(o Options) (Policy, error) {
 			policy.Statement = append(policy.Statement, statement)
 			continue
 		}
-		policy.Statement[at].Action = append(policy.Statement[at].Action, p.Action)
+		policy.Statement[at].merge(statement)
 	}
 	seen := map[string]int{}
 	for i := range policy.Statement {
 		s := &policy.Statement[i]
 		slices.Sort(s.Action)
-		s.Action = slices.Compact(s.Action)
 		seen[s.Sid]++
 		if n := seen[s.Sid]; n > 1 { // ids must be unique in a document
 			s.Sid = fmt.Sprintf("%s%d", s.Sid, n)
 		}
 	}
 	return policy, nil
+}
+
+// merge adds the actions, resources and values of conditions of another statement.
+func (s *Statement) merge(other Statement) {
+	add := func(to, values []string) []string {
+		for _, v := range values {
+			if !slices.Contains(to, v) {
+				to = append(to, v)
+			}
+		}
+		return to
+	}
+	s.Action, s.Resource = add(s.Action, other.Action), add(s.Resource, other.Resource)
+	for operator, keys := range other.Condition {
+		for key, values := range keys {
+			s.Condition[operator][key] = add(s.Condition[operator][key], values)
+		}
+	}
 }
 
 var (
@@ -237,10 +258,7 @@ func (p Permission) statement(service string, o Options, conf *cloudconfig.Confi
 	tag := clustertags.Prefix + o.Cluster
 	switch p.Scope {
 	case anything:
-		s.Sid = name + "Read"
-		if strings.HasPrefix(service, "ecr") {
-			s.Sid = name + "Pull"
-		}
+		s.Sid = "Read" // of all services: a policy must not become too long
 	case creates:
 		s.Sid = name + "CreateTagged"
 		s.Condition = equals("aws:RequestTag/"+tag, "owned")
@@ -282,6 +300,15 @@ func (p Permission) statement(service string, o Options, conf *cloudconfig.Confi
 			// EC2 uses the attribute's name and value as the request spells them, so both are compared without case.
 			"StringEqualsIgnoreCase": {"ec2:Attribute/SourceDestCheck": {"false"}},
 		}
+	case AsksLimits:
+		s.Condition = equals("aws:RequestTag/"+LimitsTag, LimitsValue)
+		if strings.HasSuffix(p.Action, ":CreateTags") {
+			s.Sid = name + "TagForLimits"
+			s.Condition["StringEquals"][service+":CreateAction"] = []string{"CreateVolume"}
+			break
+		}
+		s.Sid = name + "AskForLimits"
+		s.Condition["NumericEquals"] = map[string][]string{"ec2:VolumeIops": {strconv.Itoa(LimitsIOPS)}}
 	case onNodes:
 		s.Sid = name + "AttachToNodes"
 		s.Condition = map[string]map[string][]string{"Null": {"aws:ResourceTag/" + tag: {"false"}}}

@@ -98,7 +98,7 @@ func TestPolicies(t *testing.T) {
 // TestLoadBalancerControllerCallsItsPermissions looks each permission up in the pinned module, in what it calls AWS
 // with.
 func TestLoadBalancerControllerCallsItsPermissions(t *testing.T) {
-	dir := moduleDir("aws-load-balancer-controller", "sigs.k8s.io/aws-load-balancer-controller")
+	dir := moduleDir(t, "aws-load-balancer-controller", "sigs.k8s.io/aws-load-balancer-controller")
 	if dir == "" {
 		t.Skip("the source is not in the module cache; make components downloads it")
 	}
@@ -148,5 +148,22 @@ func TestTableCoversTheCloudController(t *testing.T) {
 		if !slices.Contains(table, action) {
 			t.Errorf("%s is not in the table", action)
 		}
+	}
+}
+
+// TestPolicyFitsIntoARole: with everything that this release can be told to do, and a long name of the cluster, the
+// policy of control VMs is one inline policy of a role.
+func TestPolicyFitsIntoARole(t *testing.T) {
+	const key = "arn:aws-us-gov:kms:us-gov-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+	policy, err := New(Options{
+		Role: preflight.Control, Cluster: "production-1", Partition: "aws-us-gov", VPC: "vpc-0123456789abcdef0",
+		CloudRoutes: true, Storage: true, Keys: []string{key}, Secrets: []string{key}, LoadBalancerController: true,
+		Published: []string{"issuer/prod/.well-known/openid-configuration", "issuer/prod/openid/v1/jwks"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size := len(policy.Compact()); size > InlineLimit {
+		t.Errorf("the policy has %d characters, of %d", size, InlineLimit)
 	}
 }

@@ -38,6 +38,9 @@ const (
 	publicRegistry
 	// OtherRole is the role that the cloud controller is configured to assume.
 	OtherRole
+	// AsksLimits is the question of the EBS CSI driver how many IOPS a volume can have, which creates none
+	// (aws:RequestTag and ec2:VolumeIops).
+	AsksLimits
 	// onNodes are instances with the cluster's tag, whatever its value.
 	onNodes
 	// UsesKeys are the customer managed keys of volumes; only EC2 may use them (kms:ViaService).

@@ -1,6 +1,7 @@
 package iampolicy
 
 import (
+	"math"
 	"slices"
 )
 
@@ -45,6 +46,9 @@ func storagePermissions() []Permission {
 		"ec2:CreateTags",
 	)
 	row(
+		AsksLimits, volume, WhyLimits, "ec2:CreateVolume", "ec2:CreateTags",
+	)
+	row(
 		changes, volume, "The EBS CSI driver attaches, resizes and copies volumes with it.", "ec2:AttachVolume",
 		"ec2:CreateSnapshot", "ec2:DetachVolume", "ec2:ModifyVolume",
 	)
@@ -71,6 +75,18 @@ func storagePermissions() []Permission {
 	}
 	return table
 }
+
+// The question of the EBS CSI driver for limits is a dry run of CreateVolume with this tag alone and the largest number
+// of IOPS that a request can have, which EC2 refuses with the type's limit in its message (getVolumeLimits and
+// extractMaxIOPSFromError in pkg/cloud/cloud.go of its source). No policy can allow dry runs only. This one is for
+// exactly that number, which no type of volume has, so the same request without DryRun creates no volume either.
+const (
+	LimitsTag   = "CSIVolumeName"
+	LimitsValue = "IopsLimitDryRun"
+	LimitsIOPS  = math.MaxInt32
+	WhyLimits   = "The EBS CSI driver asks EC2 with it how many IOPS volumes of a type can have. Without an answer it " +
+		"lowers those of gp3 volumes to 16,000, without an event."
+)
 
 // DescribeKeyAction is the permission to see a key.
 const DescribeKeyAction = "kms:DescribeKey"
