@@ -1,0 +1,156 @@
+package awssim_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	cloudaws "kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/aws/iampolicy"
+	"kubernetes-release/internal/eventually"
+	"kubernetes-release/internal/kubetest"
+	"kubernetes-release/preflight"
+	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/store"
+)
+
+// TestDriverGetsTheIOPSOfClasses has the real EBS CSI driver, with the role and the generated policy of control VMs,
+// create volumes of classes that ask for as many IOPS as a property of the release allows. It needs COMPONENTS_DIR.
+func TestDriverGetsTheIOPSOfClasses(t *testing.T) {
+	program := filepath.Join(os.Getenv("COMPONENTS_DIR"), "csi/bin/aws-ebs-csi-driver")
+	if _, err := os.Stat(program); os.Getenv("COMPONENTS_DIR") == "" || err != nil {
+		t.Skipf("needs the real driver: set COMPONENTS_DIR (%v)", err)
+	}
+	policy, err := cloudaws.NewPolicy(
+		cloudaws.PolicyOptions{Role: preflight.Control, Cluster: cluster, VPC: awssim.LabVPC, Storage: true},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := policy.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	world := ccmWorld()
+	if err := world.SetPolicy("kubernetes-control", content); err != nil {
+		t.Fatal(err)
+	}
+	b := start(t, world, awssim.Options{Disks: &disks{}})
+	client := startDriver(t, program, b)
+
+	for _, class := range []struct {
+		kind, parameter string
+		value, size     int // of the parameter, and in GiB
+		iops            int
+	}{
+		{"gp3", "iops", 20000, 40, 20000},
+		{"gp3", "iops", 80000, 160, 80000},
+		{"gp3", "iopsPerGB", 500, 60, 30000},
+		{"io1", "iops", 64000, 1280, 64000},
+		{"io2", "iops", 256000, 256, 256000},
+		{"gp3", "iops", 20000, 20, 10000}, // for which the driver knows the limit itself: 500 for each GiB
+		{"gp3", "iopsPerGB", 500, 200, 80000},
+	} {
+		name := fmt.Sprintf("%s %d %s %d GiB", class.kind, class.value, class.parameter, class.size)
+		request := createVolumeRequest(
+			name, class.size,
+			map[string]string{"type": class.kind, class.parameter: strconv.Itoa(class.value)},
+		)
+		var answer emptypb.Empty
+		if err := client.Invoke(t.Context(), "/csi.v1.Controller/CreateVolume", request, &answer); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if v := newestVolume(b); v.IOPS != class.iops || v.Size != class.size || v.Tags["CSIVolumeName"] != name {
+			t.Errorf("%s: created %+v, want %d IOPS", name, v, class.iops)
+		}
+	}
+	if t.Failed() {
+		for _, c := range b.sim.Calls("ec2:CreateVolume") {
+			t.Logf("%s dry run %v: %d %s", c.Action, c.DryRun, c.Status, c.Code)
+		}
+	}
+	var dry, question []string
+	for _, c := range b.sim.Calls("ec2:CreateVolume") {
+		if !c.DryRun {
+			continue
+		}
+		dry = append(dry, c.Code)
+		question = append(question, c.Params["Iops"]+" "+c.Params["TagSpecification.1.Tag.1.Value"])
+	}
+	// One for each type, and the driver remembers the answers.
+	want := fmt.Sprintf("%d %s", iampolicy.LimitsIOPS, iampolicy.LimitsValue)
+	if len(dry) != 3 || strings.Join(question, ";") != strings.Join([]string{want, want, want}, ";") {
+		t.Errorf("dry runs were answered with %v to the questions %v, want three of %s", dry, question, want)
+	}
+}
+
+// newestVolume is what EC2 has created last.
+func newestVolume(b *bed) store.Volume {
+	volumes := b.sim.World().Volumes
+	if len(volumes) == 0 {
+		return store.Volume{}
+	}
+	return volumes[len(volumes)-1]
+}
+
+// startDriver starts the controller of the EBS CSI driver with the flags of the job ebs-csi-controller.
+func startDriver(t *testing.T, program string, b *bed) *grpc.ClientConn {
+	t.Helper()
+	dir := t.TempDir()
+	socket := "unix://" + filepath.Join(dir, "csi.sock")
+	command := exec.Command(
+		program, "controller", "--endpoint="+socket, "--batching=true", "--k8s-tag-cluster-id="+cluster,
+		"--metadata-sources=imds", "--v=5",
+	)
+	command.Env = []string{
+		"AWS_ENDPOINT_URL=" + b.api, "AWS_EC2_METADATA_SERVICE_ENDPOINT=" + b.metadata, "HOME=" + dir,
+	}
+	log, _ := kubetest.StartProgram(t, command)
+	logged(t, log)
+	client, err := grpc.NewClient(socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	eventually.Succeeds(t, 30*time.Second, "driver answers", func() error {
+		return client.Invoke(t.Context(), "/csi.v1.Identity/Probe", &emptypb.Empty{}, &emptypb.Empty{})
+	})
+	return client
+}
+
+// createVolumeRequest encodes CreateVolumeRequest of the Container Storage Interface (csi.proto in its repository),
+// whose definitions no module of the release needs: a volume of this size, in GiB, that one node mounts.
+func createVolumeRequest(name string, size int, parameters map[string]string) *emptypb.Empty {
+	text := func(number protowire.Number, value string) []byte {
+		return protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), value)
+	}
+	integer := func(number protowire.Number, value uint64) []byte {
+		return protowire.AppendVarint(protowire.AppendTag(nil, number, protowire.VarintType), value)
+	}
+	const mount, accessMode, singleNodeWriter = 2, 3, 1
+	capability := append(text(mount, ""), text(accessMode, string(integer(1, singleNodeWriter)))...)
+	fields := [][]byte{
+		text(1, name), text(2, string(integer(1, uint64(size)<<30))), text(3, string(capability)),
+	}
+	for key, value := range parameters {
+		fields = append(fields, text(4, string(append(text(1, key), text(2, value)...))))
+	}
+	request := &emptypb.Empty{}
+	var all []byte
+	for _, field := range fields {
+		all = append(all, field...)
+	}
+	request.ProtoReflect().SetUnknown(all)
+	return request
+}
