@@ -33,8 +33,7 @@ var claimedFeatures = []string{
 
 const (
 	fromACM  = "certificates are those of ACM, not of Secrets"
-	httpOnly = "listeners for HTTP take no GRPCRoutes, which load balancers serve with HTTPS only"
-	nodePort = "Services without a selector or an address have no node port"
+	httpOnly = "they expect that listeners for HTTP take GRPCRoutes, which load balancers serve with HTTPS only"
 )
 
 // unsupportedTests are the tests of claimed features that the controller's own run leaves out, and why.
@@ -48,13 +47,14 @@ var unsupportedTests = map[string]string{
 	"HTTPRouteHTTPSListener":                    fromACM,
 	"HTTPRouteHostnameIntersection":             "it passes here; the controller's own run on AWS leaves it out",
 	"HTTPRouteRequestHeaderModifier":            "load balancers change no headers of requests by route",
-	"HTTPRouteServiceTypes":                     nodePort,
+	"HTTPRouteServiceTypes":                     "it has headless Services and Services without a selector, which have no node port",
 	"ListenerSetReferenceGrant":                 fromACM,
 
 	// Not in the controller's list, but they fail with the features that it claims.
 	"ListenerSetAllowedRoutesNamespaces": httpOnly,
 	"ListenerSetHTTPRouting":             httpOnly,
-	"ListenerSetProtocolConflict":        "a listener for TCP has the reason UnsupportedProtocol at once",
+	"ListenerSetProtocolConflict": "it expects the reason `ProtocolConflict` for a listener for TCP, which this class " +
+		"never serves: `UnsupportedProtocol`",
 }
 
 // nodePorts gives Services node ports: the suite expects a controller that reaches pods, but pods have no addresses of
@@ -112,6 +112,44 @@ func TestGatewayConformance(t *testing.T) {
 
 // conformanceTests is how many tests pass.
 const conformanceTests = 33
+
+// TestConformanceOfGatewaysIsDocumented compares docs/conformance.md with the tests that are left out, and why, and with
+// how many there are.
+func TestConformanceOfGatewaysIsDocumented(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs", "conformance.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(text), "\n## Gateway API\n")
+	if !found {
+		t.Fatal("docs/conformance.md has no section Gateway API")
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	documented := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| (`.*`) \\| (.*) \\|$").FindAllStringSubmatch(section, -1) {
+		for name := range strings.SplitSeq(row[1], ", ") {
+			documented[strings.Trim(name, "`")] = row[2]
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(unsupportedTests)) {
+		if got, want := documented[name], unsupportedTests[name]; got != want {
+			t.Errorf("docs/conformance.md says of %s %q, want %q", name, got, want)
+		}
+		delete(documented, name)
+	}
+	if len(documented) > 0 {
+		t.Errorf("docs/conformance.md has tests that are not left out: %v", documented)
+	}
+	counts := fmt.Sprintf("%d of their %d tests", conformanceTests, conformanceTests+len(unsupportedTests))
+	if !strings.Contains(strings.Join(strings.Fields(section), " "), counts) {
+		t.Errorf("docs/conformance.md does not say that the controller passes %s", counts)
+	}
+	for _, feature := range claimedFeatures {
+		if !strings.Contains(section, "`"+feature+"`") {
+			t.Errorf("docs/conformance.md does not have the feature %s", feature)
+		}
+	}
+}
 
 // conformance runs the suite, or one test of it, beside backends for its Services, and returns the result of each test.
 func (b *balancers) conformance(programs, only string) map[string]string {
