@@ -547,6 +547,7 @@ func TestLoadBalancerController(t *testing.T) {
 	if n := len(b.sim.World().ClassicLoadBalancers); n != 1 {
 		t.Errorf("%d classic load balancers, want 1", n)
 	}
+	b.allowPodTargets()
 	b.checkFinalizers("classic")
 	b.checkTypes("classic")
 

@@ -1273,6 +1273,15 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{`gateway_api.definitions is "no"`, "true or false"},
 		},
 		{
+			"targets as text", "aws-load-balancer-controller", values{"pod_targets": "no"},
+			[]string{`pod_targets is "no"`, "true or false"},
+		},
+		{
+			"other controllers as text", "aws-load-balancer-controller",
+			values{"gateway_api": values{"other_controllers": "no"}},
+			[]string{`gateway_api.other_controllers is "no"`, "true or false"},
+		},
+		{
 			"feature gates", "aws-load-balancer-controller",
 			values{"extra_args": values{"feature-gates": values{"ALBGatewayAPI": true}}},
 			[]string{"feature-gates: use property gateway_api.enabled"},
