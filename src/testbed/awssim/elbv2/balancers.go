@@ -282,7 +282,9 @@ func ForwardBalancer(l *store.LoadBalancer, w *store.World, c *forward.Config) {
 				Port: listener.Port, Rules: forwardRules(w, listener), Certificates: forwardCertificates(w, listener),
 			})
 		} else if listener.Protocol != "UDP" {
-			b.Listeners = append(b.Listeners, forward.Listener{Port: listener.Port, Group: listener.TargetGroup})
+			b.Listeners = append(b.Listeners, forward.Listener{
+				Port: listener.Port, Group: listener.TargetGroup, Certificates: forwardCertificates(w, listener),
+			})
 		}
 	}
 	c.Balancers = append(c.Balancers, b)

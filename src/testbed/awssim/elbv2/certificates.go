@@ -24,13 +24,13 @@ type listenerCertificates struct {
 	NextMarker   string           `xml:",omitempty"`
 }
 
-// certificatesOf returns a listener for HTTPS that the principal may change.
+// certificatesOf returns a listener that ends TLS, which the principal may change.
 func certificatesOf(c *api.Call, arn string) (*store.Listener, error) {
 	if err := touch(c, arn); err != nil {
 		return nil, err
 	}
 	l := store.Find(c.Listeners, arn)
-	if l.Protocol != "HTTPS" {
+	if !hasCertificates(l.Protocol) {
 		return nil, api.Errorf("InvalidConfigurationRequest", "Listener '%s' has the protocol %s", arn, l.Protocol)
 	}
 	return l, nil

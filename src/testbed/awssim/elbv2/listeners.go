@@ -10,13 +10,17 @@ import (
 	"kubernetes-release/testbed/awssim/store"
 )
 
-var v2Protocols = []string{"TCP", "UDP", "TCP_UDP"}
+// groupProtocols are those of target groups that the listeners of a network load balancer can forward to, by their own
+// ("Listeners for your Network Load Balancers" in its user guide).
+var groupProtocols = map[string][]string{
+	"TCP": {"TCP", "TCP_UDP"}, "TLS": {"TCP", "TLS"}, "UDP": {"UDP", "TCP_UDP"}, "TCP_UDP": {"TCP_UDP"},
+}
+
+// hasCertificates reports whether listeners with a protocol end TLS.
+func hasCertificates(protocol string) bool { return protocol == "HTTPS" || protocol == "TLS" }
 
 func checkProtocol(protocol string, port int) error {
-	if protocol == "TLS" {
-		return api.Errorf("UnsupportedProtocol", "Network load balancers that end TLS are not simulated")
-	}
-	if !slices.Contains(v2Protocols, protocol) {
+	if groupProtocols[protocol] == nil {
 		return api.Errorf(
 			"UnsupportedProtocol", "Protocol '%s' must be one of 'TCP', 'TLS', 'UDP', 'TCP_UDP'", protocol,
 		)
@@ -112,9 +116,9 @@ func checkListener(c *api.Call, l store.Listener) error {
 	if !application && g == nil {
 		return api.Errorf("TargetGroupNotFound", "Target group '%s' not found", l.TargetGroup)
 	}
-	if !application && g.Protocol != l.Protocol {
+	if !application && !slices.Contains(groupProtocols[l.Protocol], g.Protocol) {
 		return api.Errorf(
-			"ValidationError", "Target group '%s' has protocol %s, which a listener with protocol %s cannot use", g.ARN,
+			"IncompatibleProtocols", "Target group '%s' has protocol %s, which a listener with protocol %s cannot use", g.ARN,
 			g.Protocol, l.Protocol,
 		)
 	}
@@ -245,9 +249,9 @@ func v2DescribeListeners(c *api.Call, in v2DescribeListenersInput) (*v2Listeners
 // defaultSecurityPolicy is that of listeners that name none.
 const defaultSecurityPolicy = "ELBSecurityPolicy-2016-08"
 
-// secure sets the default certificate of a listener for HTTPS, and its security policy.
+// secure sets the default certificate of a listener that ends TLS, and its security policy.
 func secure(c *api.Call, l *store.Listener, in v2ListenerInput) error {
-	if l.Protocol != "HTTPS" {
+	if !hasCertificates(l.Protocol) {
 		if len(in.Certificates) > 0 {
 			return api.Errorf(
 				"InvalidConfigurationRequest", "A certificate cannot be specified for %s listeners", l.Protocol,
@@ -269,7 +273,7 @@ func secure(c *api.Call, l *store.Listener, in v2ListenerInput) error {
 		l.Certificates = append([]string{given.CertificateArn}, extra...)
 	}
 	if len(l.Certificates) == 0 {
-		return api.Errorf("CertificateNotFound", "A certificate must be specified for HTTPS listeners")
+		return api.Errorf("CertificateNotFound", "A certificate must be specified for %s listeners", l.Protocol)
 	}
 	if in.SslPolicy != "" || l.SecurityPolicy == "" {
 		l.SecurityPolicy = in.SslPolicy

@@ -437,7 +437,7 @@ func ForwardGroup(g *store.TargetGroup, w *store.World, c *forward.Config) {
 	if h.Port != "traffic-port" {
 		check.Port, _ = strconv.Atoi(h.Port) // checked before it was stored
 	}
-	group := forward.Group{ID: g.ARN, Check: check}
+	group := forward.Group{ID: g.ARN, Check: check, TLS: g.Protocol == "TLS"}
 	for _, t := range g.Targets {
 		address, ok := w.InstanceAddress(t.ID)
 		if g.TargetType == "ip" {

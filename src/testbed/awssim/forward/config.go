@@ -26,7 +26,7 @@ type Listener struct {
 	TargetPort int
 	// Rules make it a listener for HTTP; the last one matches every request.
 	Rules []Rule
-	// Certificates make it one for HTTPS. The first one is for names that no other covers.
+	// Certificates make it one for HTTPS, or without rules for TLS. The first one is for names that no other covers.
 	Certificates []Certificate
 }
 
@@ -37,6 +37,7 @@ type Certificate struct{ Chain, Key string }
 type Group struct {
 	ID      string
 	Check   Check
+	TLS     bool // connections to targets are encrypted
 	Targets []Target
 }
 

@@ -190,7 +190,7 @@ type route struct {
 	group *group
 	port  int
 	rules []ruleRoute // of HTTP
-	// certificates are those of HTTPS, by the names in them.
+	// certificates are those of HTTPS and TLS, by the names in them.
 	certificates []tls.Certificate
 }
 
@@ -221,16 +221,14 @@ func listen(address netip.AddrPort, r route, log *slog.Logger) (*listener, error
 	}
 	l := &listener{socket: socket, log: log, open: map[net.Conn]bool{}, tls: len(r.certificates) > 0}
 	l.route.Store(&r)
+	if l.tls {
+		l.socket = tls.NewListener(socket, &tls.Config{GetCertificate: l.certificate})
+	}
 	if len(r.rules) > 0 {
 		l.http = &http.Server{
 			Handler: l, ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelInfo),
 		}
-		go func() {
-			if l.tls {
-				socket = tls.NewListener(socket, &tls.Config{GetCertificate: l.certificate})
-			}
-			_ = l.http.Serve(socket)
-		}()
+		go func() { _ = l.http.Serve(l.socket) }()
 		return l, nil
 	}
 	go l.serve()
@@ -285,6 +283,11 @@ func (l *listener) handle(client net.Conn) {
 		if err != nil {
 			l.log.Info("target refused a connection", "target", t.ID, "port", port, "error", err)
 			continue
+		}
+		if r.group.encrypts() {
+			server = tls.Client(server, &tls.Config{
+				InsecureSkipVerify: true, //nolint:gosec // load balancers of AWS do not verify targets
+			})
 		}
 		if l.track(server) {
 			pipe(client, server)

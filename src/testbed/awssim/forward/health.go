@@ -25,9 +25,17 @@ type Health struct {
 type group struct {
 	mu      sync.Mutex
 	check   Check
+	tls     bool
 	probers map[string]*prober
 	order   []string
 	next    int
+}
+
+// encrypts reports whether connections to targets are encrypted.
+func (g *group) encrypts() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.tls
 }
 
 // prober is a target with its state.
@@ -49,7 +57,7 @@ func (g *group) apply(want Group) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	changed := g.check != want.Check
-	g.check = want.Check
+	g.check, g.tls = want.Check, want.TLS
 	g.order = g.order[:0]
 	keep := map[string]bool{}
 	for _, t := range want.Targets {
