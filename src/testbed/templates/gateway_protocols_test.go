@@ -10,6 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -182,4 +186,63 @@ spec: {parentRefs: [{name: dns}], rules: [{backendRefs: [{name: dns, port: 8080}
 	b.mustKubectl("", "delete", "udproute/dns", "gateway/dns")
 	b.empty()
 	b.checkCalls()
+}
+
+// TestGatewaysWithGRPC: a listener for HTTPS routes calls of gRPC by service and method, as GRPCRoutes say.
+func TestGatewaysWithGRPC(t *testing.T) {
+	b := startBalancers(t, "enable-gateway-api.yml")
+	b.startController()
+	b.grpcService("health")
+	b.mustKubectl(gatewayOf("alb", "calls", "{name: https, protocol: HTTPS, port: 443}"), "apply", "-f", "-")
+	b.mustKubectl(route("GRPCRoute", "shop", "{name: calls}", `{
+		matches: [{method: {service: grpc.health.v1.Health, method: Check}}],
+		backendRefs: [{name: health, port: 8080}]}`), "apply", "-f", "-")
+	address := b.gateway("default", "calls")[0]
+	connection, err := grpc.NewClient("passthrough:///"+net.JoinHostPort(address.String(), "443"),
+		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: b.trusted, ServerName: "shop.example"})),
+		grpc.WithAuthority("shop.example"),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close() })
+	client := healthpb.NewHealthClient(connection)
+	eventually.Succeeds(t, time.Minute, "a call through the load balancer", func() error {
+		answer, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "shop"})
+		if err == nil && answer.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+			err = fmt.Errorf("%v", answer)
+		}
+		return err
+	})
+	// Another method has no route.
+	if list, err := client.List(t.Context(), &healthpb.HealthListRequest{}); err == nil {
+		t.Errorf("a method without a route answers %v", list)
+	}
+	if g := b.sim.World().TargetGroups; len(g) != 1 || g[0].ProtocolVersion != "GRPC" || g[0].HealthCheck.Matcher != "12" {
+		t.Errorf("target groups %+v, want one for gRPC that is checked for the code 12", g)
+	}
+	b.mustKubectl("", "delete", "grpcroute/shop", "gateway/calls")
+	b.empty()
+	b.checkCalls()
+}
+
+// grpcService creates a Service whose node port answers grpc.health.v1.Health, which says that shop is serving.
+func (b *balancers) grpcService(name string) {
+	b.Helper()
+	service, err := b.client.CoreV1().Services("default").Create(b.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: []corev1.ServicePort{{Port: 8080}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", service.Spec.Ports[0].NodePort))
+	if err != nil {
+		b.Fatal(err)
+	}
+	server, states := grpc.NewServer(), health.NewServer()
+	states.SetServingStatus("shop", healthpb.HealthCheckResponse_SERVING)
+	healthpb.RegisterHealthServer(server, states)
+	go func() { _ = server.Serve(listener) }()
+	b.Cleanup(server.Stop)
 }

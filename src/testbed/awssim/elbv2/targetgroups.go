@@ -15,7 +15,11 @@ import (
 
 type v2Matcher struct {
 	HttpCode string `xml:",omitempty"`
+	GrpcCode string `xml:",omitempty"`
 }
+
+// grpc is the protocol version of target groups for gRPC, whose matchers are of codes of gRPC.
+const grpc = "GRPC"
 
 type v2CreateTargetGroupInput struct {
 	Name            string
@@ -47,14 +51,14 @@ func (in v2HealthCheck) over(h store.GroupHealthCheck) (store.GroupHealthCheck, 
 	h.Protocol = cmp.Or(in.HealthCheckProtocol, h.Protocol)
 	h.Port = cmp.Or(in.HealthCheckPort, h.Port)
 	h.Path = cmp.Or(in.HealthCheckPath, h.Path)
-	h.Matcher = cmp.Or(in.Matcher.HttpCode, h.Matcher)
+	h.Matcher = cmp.Or(in.Matcher.GrpcCode, in.Matcher.HttpCode, h.Matcher)
 	h.Interval = cmp.Or(in.HealthCheckIntervalSeconds, h.Interval)
 	h.Timeout = cmp.Or(in.HealthCheckTimeoutSeconds, h.Timeout)
 	h.Healthy = cmp.Or(in.HealthyThresholdCount, h.Healthy)
 	h.Unhealthy = cmp.Or(in.UnhealthyThresholdCount, h.Unhealthy)
 	switch h.Protocol {
 	case "TCP":
-		if in.HealthCheckPath != "" || in.Matcher.HttpCode != "" {
+		if in.HealthCheckPath != "" || in.Matcher != (v2Matcher{}) {
 			return h, api.Errorf(
 				"ValidationError",
 				"Health check path and matcher are not supported for health checks with protocol TCP",
@@ -137,10 +141,14 @@ func v2GroupView(c *api.Call, g store.TargetGroup) v2TargetGroup {
 		IpAddressType:              "ipv4",
 	}
 	if g.Protocol == "HTTP" {
-		v.ProtocolVersion = "HTTP1"
+		v.ProtocolVersion = cmp.Or(g.ProtocolVersion, "HTTP1")
 	}
-	if h.Matcher != "" {
-		v.Matcher = &v2Matcher{h.Matcher}
+	switch {
+	case h.Matcher == "":
+	case g.ProtocolVersion == grpc:
+		v.Matcher = &v2Matcher{GrpcCode: h.Matcher}
+	default:
+		v.Matcher = &v2Matcher{HttpCode: h.Matcher}
 	}
 	return v
 }
@@ -169,12 +177,14 @@ func v2CreateTargetGroup(c *api.Call, in v2CreateTargetGroupInput) (*v2TargetGro
 		return nil, err
 	}
 	g := store.TargetGroup{
-		Name:       in.Name,
-		Protocol:   in.Protocol,
-		Port:       in.Port,
-		VPC:        in.VpcId,
-		TargetType: cmp.Or(in.TargetType, "instance"),
-		Tags:       tags,
+		Name:     in.Name,
+		Protocol: in.Protocol,
+		Port:     in.Port,
+		VPC:      in.VpcId,
+
+		ProtocolVersion: in.ProtocolVersion,
+		TargetType:      cmp.Or(in.TargetType, "instance"),
+		Tags:            tags,
 		Attributes: map[string]string{
 			"deregistration_delay.timeout_seconds":                "300",
 			"deregistration_delay.connection_termination.enabled": "false",
@@ -189,6 +199,9 @@ func v2CreateTargetGroup(c *api.Call, in v2CreateTargetGroupInput) (*v2TargetGro
 	if g.Protocol == "HTTP" { // of an application load balancer
 		g.Attributes = httpGroupAttributes()
 		check.Protocol, check.Matcher, check.Timeout = "HTTP", "200", 5
+		if in.ProtocolVersion == grpc {
+			check.Path, check.Matcher = "/AWS.ALB/healthcheck", "12"
+		}
 	}
 	if err := balancing.CheckLoadBalancerName(in.Name); err != nil {
 		return nil, err
@@ -201,6 +214,11 @@ func v2CreateTargetGroup(c *api.Call, in v2CreateTargetGroupInput) (*v2TargetGro
 	switch {
 	case store.Find(c.VPCs, g.VPC) == nil:
 		return nil, api.Errorf("ValidationError", "The VPC ID '%s' is not found", g.VPC)
+	case g.ProtocolVersion != "" && (g.Protocol != "HTTP" || g.ProtocolVersion != "HTTP1" && g.ProtocolVersion != grpc):
+		return nil, api.Errorf(
+			"ValidationError", "Protocol version '%s' is not simulated for target groups with protocol %s",
+			g.ProtocolVersion, g.Protocol,
+		)
 	case g.TargetType != "instance" && g.TargetType != "ip":
 		return nil, api.Errorf(
 			"ValidationError", "Target type '%s' is not simulated; it must be instance or ip", g.TargetType,
@@ -437,6 +455,7 @@ func ForwardGroup(g *store.TargetGroup, w *store.World, c *forward.Config) {
 	if h.Port != "traffic-port" {
 		check.Port, _ = strconv.Atoi(h.Port) // checked before it was stored
 	}
+	check.GRPC = g.ProtocolVersion == grpc
 	group := forward.Group{ID: g.ARN, Check: check, TLS: g.Protocol == "TLS"}
 	for _, t := range g.Targets {
 		address, ok := w.InstanceAddress(t.ID)

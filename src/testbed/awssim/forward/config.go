@@ -53,6 +53,7 @@ type Check struct {
 	Protocol  string // TCP or HTTP
 	Port      int    // 0: the target's own
 	Path      string // HTTP only
+	GRPC      bool   // targets speak gRPC: requests and probes are HTTP/2, and Codes are those of gRPC
 	Codes     string // HTTP codes that count as healthy: "200", "200-399", "200,204"
 	Interval  time.Duration
 	Timeout   time.Duration

@@ -222,7 +222,11 @@ func listen(address netip.AddrPort, r route, log *slog.Logger) (*listener, error
 	l := &listener{socket: socket, log: log, open: map[net.Conn]bool{}, tls: len(r.certificates) > 0}
 	l.route.Store(&r)
 	if l.tls {
-		l.socket = tls.NewListener(socket, &tls.Config{GetCertificate: l.certificate})
+		settings := &tls.Config{GetCertificate: l.certificate}
+		if len(r.rules) > 0 {
+			settings.NextProtos = []string{"h2", "http/1.1"}
+		}
+		l.socket = tls.NewListener(socket, settings)
 	}
 	if len(r.rules) > 0 {
 		l.http = &http.Server{

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -29,6 +30,13 @@ type group struct {
 	probers map[string]*prober
 	order   []string
 	next    int
+}
+
+// grpc reports whether targets speak gRPC.
+func (g *group) grpc() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.check.GRPC
 }
 
 // encrypts reports whether connections to targets are encrypted.
@@ -171,6 +179,9 @@ func probe(ctx context.Context, check Check, t Target) error {
 		}
 		return conn.Close()
 	}
+	if check.GRPC {
+		return probeGRPC(ctx, check, address)
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+check.Path, nil)
 	if err != nil {
 		return err
@@ -186,6 +197,38 @@ func probe(ctx context.Context, check Check, t Target) error {
 		return fmt.Errorf("health checks failed with these codes: [%d]", resp.StatusCode)
 	}
 	return nil
+}
+
+// probeGRPC calls the method that the path names. A server that does not have it answers with the code 12.
+func probeGRPC(ctx context.Context, check Check, address string) error {
+	empty := strings.NewReader("\x00\x00\x00\x00\x00") // a message without fields
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+check.Path, empty)
+	if err != nil {
+		return err
+	}
+	req.Header = http.Header{"Content-Type": {"application/grpc"}, "Te": {"trailers"}}
+	resp, err := overHTTP2.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil { // trailers follow
+		return err
+	}
+	status := cmp.Or(resp.Header.Get("Grpc-Status"), resp.Trailer.Get("Grpc-Status"))
+	if code, err := strconv.Atoi(status); err != nil || !codeAccepted(check.Codes, code) {
+		return fmt.Errorf("health checks failed with these codes: [%s]", status)
+	}
+	return nil
+}
+
+// overHTTP2 speaks HTTP/2 without TLS, as gRPC does.
+var overHTTP2 = http2Transport()
+
+func http2Transport() *http.Transport {
+	protocols := &http.Protocols{}
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Transport{Protocols: protocols}
 }
 
 // probeClient follows no redirects and keeps no connections: a probe checks a single response of the target.

@@ -91,8 +91,12 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var targets []Target
+	var transport http.RoundTripper // nil: the default one
 	if g := rule.groups[choose(rule.Groups, l.requests.Add(1))]; g != nil {
 		targets = g.candidates()
+		if g.grpc() {
+			transport = overHTTP2
+		}
 	}
 	if len(targets) == 0 {
 		http.Error(w, "503 Service Temporarily Unavailable", http.StatusServiceUnavailable)
@@ -100,6 +104,7 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	address := net.JoinHostPort(targets[0].Address.String(), strconv.Itoa(targets[0].Port))
 	proxy := httputil.ReverseProxy{
+		Transport: transport,
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(&url.URL{Scheme: "http", Host: address})
 			p.Out.Host = p.In.Host

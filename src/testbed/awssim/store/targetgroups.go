@@ -6,10 +6,13 @@ import (
 
 // TargetGroup is a set of targets with a health check.
 type TargetGroup struct {
-	ARN         string            `json:"arn"`
-	Name        string            `json:"name"`
-	Protocol    string            `json:"protocol"`
-	Port        int               `json:"port"`
+	ARN      string `json:"arn"`
+	Name     string `json:"name"`
+	Protocol string `json:"protocol"`
+	Port     int    `json:"port"`
+	// ProtocolVersion of HTTP: HTTP1, which is the default, or GRPC.
+	ProtocolVersion string `json:"protocol_version,omitempty"`
+
 	VPC         string            `json:"vpc"`
 	TargetType  string            `json:"target_type"` // instance, ip
 	HealthCheck GroupHealthCheck  `json:"health_check"`
