@@ -40,10 +40,37 @@ type About struct {
 	// ConfigKeys are the sections and keys that the file can be written with as a map in the manifest; nil if it can
 	// only be written as text.
 	ConfigKeys []ConfigKey
+	// Driver is the CSI driver of the cloud's volumes that can run in pods, from images of the operator; nil if none
+	// can.
+	Driver *Driver
 	// BOSHNames: Nodes have BOSH's names, although the provider is a Checker.
 	BOSHNames bool
 	// OpsFile and Page are the names of the ops-file and of the page in docs with which it is deployed.
 	OpsFile, Page string
+}
+
+// Driver describes a CSI driver that runs in pods.
+type Driver struct {
+	// Name is the driver's own, such as csi.vsphere.vmware.com.
+	Name string
+	// Project is the upstream project with the driver.
+	Project string
+	// Programs are the containers whose images are the project's own; those of all others are sidecars of Kubernetes.
+	Programs []string
+	// Manifests are the files with which it runs, YAML documents for package cloud/driver.
+	Manifests fs.FS
+	// Parameters are those of its StorageClasses that operators can set.
+	Parameters []string
+	// Config returns the files that the driver reads, from the configuration of the cloud controller manager.
+	Config func(cloudConfig []byte) (DriverConfig, error)
+}
+
+// DriverConfig is the configuration of a CSI driver.
+type DriverConfig struct {
+	// Files are the driver's files, by name. They can hold passwords.
+	Files map[string]string
+	// Zones: volumes are in zones, whose names are those of the label topology.kubernetes.io/zone of Nodes.
+	Zones bool
 }
 
 // ConfigKey is a key of a configuration file. Its kind decides which values templates accept.

@@ -136,6 +136,15 @@ func TestNodesCannotAttachVolumesElsewhere(t *testing.T) {
 	if err := update(cinder("i-own")); err != nil {
 		t.Errorf("kubelet registers the driver of Cinder: %v", err)
 	}
+	vsphere := func(id string) func(*storagev1.CSINode) {
+		return func(c *storagev1.CSINode) {
+			c.Spec.Drivers = []storagev1.CSINodeDriver{{Name: "csi.vsphere.vmware.com", NodeID: id}}
+		}
+	}
+	kubetest.MustForbid(t, "another VM of vSphere", update(vsphere("i-other")), "only its own instance, i-own")
+	if err := update(vsphere("i-own")); err != nil {
+		t.Errorf("kubelet registers the driver of vSphere: %v", err)
+	}
 	if err := csiNodes.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -64,6 +64,8 @@ type Config struct {
 	StorageZones []string `json:"storage_zones,omitempty"`
 	// StorageTypes are the volume types of Cinder that StorageClasses name.
 	StorageTypes []string `json:"storage_types,omitempty"`
+	// StorageParameters are the parameters of each StorageClass, by its name, where a driver in pods has them.
+	StorageParameters map[string]map[string]string `json:"storage_parameters,omitempty"`
 	// StorageKeys are the customer managed keys that volumes are encrypted with: ARNs, ids or aliases.
 	StorageKeys []string `json:"storage_keys,omitempty"`
 	// EncryptionKey is the ARN of the key that Secrets in etcd are encrypted with; empty: a key of the deployment.

@@ -30,6 +30,8 @@ const (
 	gib          = 1 << 30
 	ebsDriver    = "ebs.csi.aws.com"
 	cinderDriver = "cinder.csi.openstack.org"
+	// vsphereDriver runs in pods, whose names begin as those of the other drivers' jobs do.
+	vsphereDriver = "csi.vsphere.vmware.com"
 	// releasedTooLong is longer than EC2 takes to delete a volume, with all attempts after a fault.
 	releasedTooLong = 15 * time.Minute
 	// volumeFile is on the volume.
@@ -37,11 +39,22 @@ const (
 )
 
 // volumeJobs begins the names of each driver's jobs.
-var volumeJobs = map[string]string{ebsDriver: "ebs-csi", cinderDriver: "cinder-csi"}
+var volumeJobs = map[string]string{ebsDriver: "ebs-csi", cinderDriver: "cinder-csi", vsphereDriver: "vsphere-csi"}
+
+// classesJob is the job with the property storage_classes.
+func classesJob(driver string) string {
+	if driver == vsphereDriver {
+		return "csi-driver-image"
+	}
+	return volumeJobs[driver] + "-controller"
+}
 
 // volumeHint names the log to read if no Event tells what is wrong.
 func (s *suite) volumeHint() string {
 	jobs := volumeJobs[s.config.Storage.Driver]
+	if s.config.Storage.Driver == vsphereDriver {
+		return "; see the logs of the pods " + jobs + "-controller and " + jobs + "-node in kube-system"
+	}
 	return "; see the logs of job " + jobs + "-controller on the control VMs, and of " + jobs + "-node on the node"
 }
 
@@ -107,8 +120,8 @@ func (v *volumeTest) readClass(ctx context.Context, name string) error {
 			return poll.Permanent(
 				fmt.Errorf(
 					"StorageClass %s does not exist: see kubectl get storageclass, and storage_classes of job "+
-						"%s-controller, which post-start of kubernetes-addons applies",
-					name, volumeJobs[v.config.Storage.Driver],
+						"%s, which post-start of kubernetes-addons applies",
+					name, classesJob(v.config.Storage.Driver),
 				),
 			)
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"kubernetes-release/cloud/controller"
+	"kubernetes-release/cloud/driver"
 	"kubernetes-release/etcdmembers"
 	"kubernetes-release/etcdsnapshot"
 	"kubernetes-release/internal/strictjson"
@@ -165,6 +166,19 @@ var everything = map[string]values{
 		"configure_cloud_routes": true,
 		"log_level":              4,
 		"controller_args":        values{"concurrent-service-syncs": 5, "contention-profiling": true},
+	},
+	"csi-driver-image": {
+		"images":               values{"vsphere-csi-driver": "registry.example/driver:v2"},
+		"replicas":             3,
+		"max_volumes_per_node": 255,
+		"log_level":            4,
+		"storage_classes": []any{
+			values{
+				"name": "gold", "parameters": values{"storagepolicyname": "Gold"}, "fs_type": "xfs",
+				"mount_options": []any{"noatime"}, "zones": []any{"z1"}, "reclaim_policy": "Retain", "default": true,
+			},
+			values{"name": "plain"},
+		},
 	},
 	"ebs-csi-controller": {
 		"api": values{
@@ -407,6 +421,12 @@ var cinderLink = map[string]values{"storage": {"storage_classes": []any{
 	values{"name": "fast", "type": "ssd", "availability_zone": "storage-1"},
 }}}
 
+// driverLink is that of the job csi-driver-image.
+var driverLink = map[string]values{"storage": {"storage_classes": []any{
+	values{"name": "gold", "parameters": values{"storagepolicyname": "Gold"}, "zones": []any{"z1"}},
+	values{"name": "plain"},
+}}}
+
 // policyLink is that of the job network-policy.
 var policyLink = map[string]values{"network-policy": {}}
 
@@ -458,8 +478,10 @@ func goldenCases(t testing.TB, job string) map[string]input {
 	switch job {
 	case "cloud-provider":
 		cases["openstack"] = inputFor(t, job).with(openstackLink["cloud-provider"]).linked(cinderLink)
+		cases["vsphere"] = inputFor(t, job).with(vsphereLink["cloud-provider"]).linked(driverLink)
 	case "kubernetes-addons", "smoke-tests":
 		cases["openstack"] = inputFor(t, job).linked(openstackLink).linked(cinderLink)
+		cases["vsphere"] = inputFor(t, job).linked(vsphereLink).linked(driverLink)
 	}
 	return cases
 }
@@ -617,6 +639,12 @@ func TestProgramsAcceptRenderedFiles(t *testing.T) {
 			var config controller.Config
 			if err := strictjson.Unmarshal(content, &config); err != nil {
 				t.Errorf("%s, %s: controller.json: %v", g.job, g.name, err)
+			}
+		}
+		if content, ok := g.files["config/driver.json"]; ok {
+			var config driver.Config
+			if err := strictjson.Unmarshal(content, &config); err != nil {
+				t.Errorf("%s, %s: driver.json: %v", g.job, g.name, err)
 			}
 		}
 		if g.job == "smoke-tests" {

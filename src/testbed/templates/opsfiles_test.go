@@ -6,6 +6,7 @@ import (
 	"crypto"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/driver"
 	"kubernetes-release/cloud/providers"
 	"kubernetes-release/cloud/vsphere"
 	"kubernetes-release/cloud/vsphere/checks"
@@ -175,6 +177,13 @@ var opsCases = withProviders(map[string]opsCase{
 				}
 			}
 		},
+	},
+	"use-csi-driver-image.yml": {
+		deployment{
+			ops:       []string{"vsphere.yml", "use-csi-driver-image.yml"},
+			varsFiles: []string{"vsphere.yml", "use-csi-driver-image.yml"},
+		},
+		checkDriverImage,
 	},
 	"single-vm.yml": {deployment{ops: []string{"single-vm.yml"}}, func(t *testing.T, p *director.Plan) {
 		if n := len(group(t, p, "worker").Instances); n != 0 {
@@ -1078,6 +1087,64 @@ func checkProvider(t *testing.T, p *director.Plan, about cloud.About) {
 	config := decode[values](t, file(t, group(t, p, "control"), "cloud-controller-image", "config/controller.json"))
 	if config["provider"] != about.Name {
 		t.Errorf("controller.json is %v", config)
+	}
+}
+
+// checkDriverImage checks that the CSI driver runs in pods, from the example's images, which are all that it requires
+// and no more, and with the configuration of the cloud controller.
+func checkDriverImage(t *testing.T, p *director.Plan) {
+	control := group(t, p, "control")
+	apply := string(file(t, control, "kubernetes-addons", "bin/apply"))
+	for _, want := range []string{
+		"--csi-driver=/var/vcap/jobs/csi-driver-image/config/driver.json",
+		"--dir=/var/vcap/jobs/csi-driver-image/config/manifests",
+	} {
+		if !strings.Contains(apply, want) {
+			t.Errorf("kubernetes-addons does not apply %s:\n%s", want, apply)
+		}
+	}
+	if strings.Contains(apply, "packages/csi") {
+		t.Errorf("kubernetes-addons applies the definitions of snapshots, whose package is not there:\n%s", apply)
+	}
+	config := decode[values](t, file(t, control, "cloud-provider", "config/preflight.json"))
+	if fmt.Sprint(config["storage"], config["storage_parameters"]) != "true map[gold:map[storagepolicyname:Gold]]" {
+		t.Errorf("preflight.json is %v", config)
+	}
+	smoke := decode[values](t, file(t, control, "smoke-tests", "config/config.json"))
+	storage := smoke["storage"].(values)
+	if storage["driver"] != "csi.vsphere.vmware.com" || fmt.Sprint(storage["classes"]) != "[gold]" {
+		t.Errorf("the smoke tests have %v", storage)
+	}
+	cloudConfig := filepath.Join(t.TempDir(), "cloud.conf")
+	content := file(t, control, "csi-driver-image", "config/cloud.conf")
+	if err := os.WriteFile(cloudConfig, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rendered := decode[values](t, file(t, control, "csi-driver-image", "config/driver.json"))
+	rendered["cloud_config_file"] = cloudConfig
+	asJSON, err := json.Marshal(rendered)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "driver.json")
+	if err := os.WriteFile(path, asJSON, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	manifests, err := driver.Load(path, providers.All())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds []string
+	for _, object := range manifests.GetResources() {
+		kinds = append(kinds, object.GetKind()+" "+object.GetName())
+	}
+	for _, want := range []string{
+		"CSIDriver csi.vsphere.vmware.com", "DaemonSet vsphere-csi-node", "Deployment vsphere-csi-controller",
+		"Secret csi-driver-conf", "StorageClass gold",
+	} {
+		if !slices.Contains(kinds, want) {
+			t.Errorf("no %s in %v", want, kinds)
+		}
 	}
 }
 

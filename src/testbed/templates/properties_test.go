@@ -179,7 +179,7 @@ var ownDefaults = map[string][]string{
 	"config":          {"cloud-provider"},
 	"labels":          {"node-labeler"},
 	"log_level":       {"aws-load-balancer-controller", "containerd", "etcd", "network-policy"},
-	"storage_classes": {"cinder-csi-controller"},
+	"storage_classes": {"cinder-csi-controller", "csi-driver-image"},
 	"timeout":         {"smoke-tests"},
 }
 

@@ -1632,6 +1632,52 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{`configure_cloud_routes is "yes"`, "true or false"},
 		},
 		{
+			"no images of the CSI driver", "csi-driver-image", values{"images": []any{}},
+			[]string{"images is []: it must be a map of container name to image"},
+		},
+		{
+			"no pods of the CSI driver", "csi-driver-image", values{"replicas": 0},
+			[]string{"replicas is 0: it must be a number of pods, 1 or more"},
+		},
+		{
+			"log level of the sidecars in pods", "csi-driver-image", values{"log_level": "debug"},
+			[]string{`log_level is "debug"`, "0 to 10"},
+		},
+		{
+			"more volumes than vSphere attaches", "csi-driver-image", values{"max_volumes_per_node": 256},
+			[]string{"max_volumes_per_node is 256", "1 to 255", "vSphere 8"},
+		},
+		{
+			"classes of the CSI driver that are no list", "csi-driver-image", values{"storage_classes": values{}},
+			[]string{"storage_classes is {}: it must be a list of maps"},
+		},
+		{
+			"unknown field of a class", "csi-driver-image",
+			values{"storage_classes": []any{values{"name": "a", "storage_policy": "Gold"}}},
+			[]string{`storage_classes[0] has the field "storage_policy": allowed are name, parameters`},
+		},
+		{
+			"parameters of a class that are no texts", "csi-driver-image",
+			values{"storage_classes": []any{values{"name": "a", "parameters": values{"storagepolicyname": 1}}}},
+			[]string{"storage_classes[0].parameters is", "it must be a map of parameters"},
+		},
+		{
+			"class without a name", "csi-driver-image", values{"storage_classes": []any{values{"default": true}}},
+			[]string{"storage_classes[0].name is nil: it must be lower-case letters"},
+		},
+		{
+			"two default classes in pods", "csi-driver-image",
+			values{"storage_classes": []any{
+				values{"name": "a", "default": true}, values{"name": "b", "default": true},
+			}},
+			[]string{"storage_classes has the defaults a and b"},
+		},
+		{
+			"a class twice in pods", "csi-driver-image",
+			values{"storage_classes": []any{values{"name": "a"}, values{"name": "a"}}},
+			[]string{`storage_classes has the name "a" twice`},
+		},
+		{
 			"unknown key of vSphere's configuration", "cloud-provider",
 			values{"type": "vsphere", "config": values{"vcenter": values{"vc": values{"pasword": "secret"}}}},
 			[]string{"config.vcenter.vc has the keys pasword: known are", "password"},
@@ -2281,5 +2327,9 @@ func TestControllersOfOtherClouds(t *testing.T) {
 	_, err = renderJob(t, "cloud-controller-image", inputFor(t, "cloud-controller-image").linked(openstackLink))
 	if err == nil || !strings.Contains(err.Error(), "ca of job cloud-provider is set, and pods do not have it") {
 		t.Errorf("a CA for pods: %v", err)
+	}
+	_, err = renderJob(t, "csi-driver-image", inputFor(t, "csi-driver-image").linked(openstackLink))
+	if err == nil || !strings.Contains(err.Error(), "ca of job cloud-provider is set, and pods do not have it") {
+		t.Errorf("a CA for pods of the driver: %v", err)
 	}
 }

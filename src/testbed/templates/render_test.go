@@ -244,14 +244,30 @@ var openstackLink = map[string]values{"cloud-provider": {
 	"unencapsulated_pod_network": false,
 }}
 
-// cloudLink is the link of the cloud that a job runs in.
+// vsphereLink is that of vSphere.
+var vsphereLink = map[string]values{"cloud-provider": {
+	"type": "vsphere", "ca": "", "environment": values{"HTTPS_PROXY": "http://10.0.0.1:3128"},
+	"unencapsulated_pod_network": false,
+	"config": values{
+		"vcenter": values{"vc": values{
+			"server": "vcenter.example", "user": "kubernetes@vsphere.local", "password": "it's: secret",
+		}},
+		"labels": values{"zone": "k8s-zone", "region": "k8s-region"},
+	},
+}}
+
+// openstackJobs are the jobs of OpenStack.
 var openstackJobs = map[string]bool{
 	"cinder-csi-controller": true, "cinder-csi-node": true, "openstack-cloud-controller-manager": true,
 }
 
+// cloudLink is the link of the cloud that a job runs in.
 func cloudLink(job string) map[string]values {
 	if openstackJobs[job] {
 		return openstackLink
+	}
+	if job == "csi-driver-image" {
+		return vsphereLink
 	}
 	return awsLink
 }
@@ -286,6 +302,7 @@ var required = map[string]values{
 		"tls": values{"client": certificate("client"), "server": certificate("server")},
 	},
 	"cloud-controller-image": {"images": values{"cloud-controller-manager": "registry.example/ccm:v1"}},
+	"csi-driver-image":       {"images": values{"vsphere-csi-driver": "registry.example/driver:v1"}},
 	"aws-load-balancer-controller": {
 		"tls": values{"client": certificate("client"), "server": certificate("server")},
 	},

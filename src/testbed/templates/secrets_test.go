@@ -46,6 +46,7 @@ var secrets = map[string]struct {
 		[]string{"config/client.key", "config/cloud.conf", "config/flags.json", "config/server.key"},
 	},
 	"cloud-controller-image": {onlyRoot, []string{"config/cloud.conf", "config/controller.json"}},
+	"csi-driver-image":       {onlyRoot, []string{"config/cloud.conf", "config/driver.json"}},
 	"cloud-preflight":        {onlyRoot, nil},
 	"vcenter":                {onlyRoot, nil},
 	"cloud-provider":         {onlyRoot, []string{"config/cloud.conf", "config/environment"}},

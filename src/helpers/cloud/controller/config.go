@@ -58,14 +58,7 @@ func Load(path string, providers *cloud.Registry) (*Manifests, error) {
 	return Render(provider.About(), settings)
 }
 
-var (
-	flagName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
-	// imageName is what containerd and kubelet accept; the tag or digest keeps a deploy from running another program
-	// than the one before.
-	imageName = regexp.MustCompile(
-		`^[a-z0-9][a-zA-Z0-9._-]*(:[0-9]+)?(/[a-z0-9._-]+)*(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}|@sha256:[0-9a-f]{64})$`,
-	)
-)
+var flagName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
 
 func (c Config) settings(cloudConfig string) (Settings, error) {
 	var problems []error
@@ -73,15 +66,6 @@ func (c Config) settings(cloudConfig string) (Settings, error) {
 		problems = append(problems, fmt.Errorf(
 			"replicas of job cloud-controller-image is %d: it must be a number of pods, 1 or more", c.Replicas,
 		))
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.Images)) {
-		if image := c.Images[name]; image != "" && !imageName.MatchString(image) {
-			problems = append(problems, fmt.Errorf(
-				"images of job cloud-controller-image has %q for %s: it must be the name of an image with its tag or "+
-					"digest, such as registry.example/cloud-controller-manager:v1.37.0",
-				image, name,
-			))
-		}
 	}
 	settings := Settings{
 		Cluster:     c.Cluster,
@@ -94,6 +78,7 @@ func (c Config) settings(cloudConfig string) (Settings, error) {
 		Environment: c.Environment,
 		LogLevel:    c.LogLevel,
 	}
+	problems = append(problems, settings.images(cloud.About{Name: c.Provider}).CheckNames())
 	for _, name := range slices.Sorted(maps.Keys(c.ControllerArgs)) {
 		if !flagName.MatchString(name) {
 			problems = append(problems, fmt.Errorf(

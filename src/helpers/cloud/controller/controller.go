@@ -1,28 +1,21 @@
 // Package controller renders the manifests with which a cloud controller manager runs in pods, on the control VMs.
 //
-// The manifests of a provider are static files of its package. What differs between clusters is put in strictly: only
-// the names of placeholders below are replaced, only fields that Kubernetes has are allowed, only the containers of the
-// known names get an image. Everything is checked without an API server, so pre-start refuses what is wrong before
-// anything starts.
+// Only the containers of the known names get an image, so that a provider's manifests can have others.
 package controller
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"embed"
-	"encoding/base64"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/manifests"
 )
 
 // Names that the manifests of providers use.
@@ -34,6 +27,8 @@ const (
 	ConfigKey = "cloud.conf"
 	// environmentSecret holds the environment variables of the containers: proxies can have passwords.
 	environmentSecret = "cloud-environment"
+	// job is the job of this release that has the settings.
+	job = "cloud-controller-image"
 	// rollAnnotation of pods is a digest of what they read when they start.
 	rollAnnotation = "kubernetes.bosh.io/cloud-conf"
 )
@@ -72,13 +67,7 @@ type Settings struct {
 type Manifests struct{ objects []*unstructured.Unstructured }
 
 // GetResources returns the objects, in the order of the files. They are copies: the caller can change them.
-func (m *Manifests) GetResources() []*unstructured.Unstructured {
-	copies := make([]*unstructured.Unstructured, 0, len(m.objects))
-	for _, object := range m.objects {
-		copies = append(copies, object.DeepCopy())
-	}
-	return copies
-}
+func (m *Manifests) GetResources() []*unstructured.Unstructured { return manifests.Copies(m.objects) }
 
 // Render returns the manifests of a provider. The error lists everything wrong in them and in the settings.
 func Render(about cloud.About, settings Settings) (*Manifests, error) {
@@ -102,7 +91,7 @@ func Render(about cloud.About, settings Settings) (*Manifests, error) {
 	m := &Manifests{}
 	var problems []error
 	for _, files := range []fs.FS{common, about.Manifests} {
-		objects, err := load(files, values)
+		objects, err := manifests.Load(files, values)
 		m.objects = append(m.objects, objects...)
 		problems = append(problems, err)
 	}
@@ -125,7 +114,7 @@ func Images(about cloud.About) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	objects, err := load(about.Manifests, values)
+	objects, err := manifests.Load(about.Manifests, values)
 	if err != nil {
 		return nil, err
 	}
@@ -138,8 +127,7 @@ func Images(about cloud.About) ([]string, error) {
 			return nil, err
 		}
 	}
-	slices.Sort(names)
-	return slices.Compact(names), nil
+	return manifests.Unique(names), nil
 }
 
 // placeholders returns the values of ${NAME} in manifests.
@@ -165,121 +153,67 @@ func (s Settings) placeholders(about cloud.About) (map[string]string, error) {
 
 // objects returns what is written from the settings alone.
 func (s Settings) objects() []*unstructured.Unstructured {
-	object := func(kind, name, field string, content map[string]any) *unstructured.Unstructured {
-		return &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "v1",
-			"kind":       kind,
-			"metadata":   map[string]any{"name": name, "namespace": Namespace},
-			field:        content,
-		}}
-	}
 	objects := []*unstructured.Unstructured{
-		object("ConfigMap", ConfigMap, "data", map[string]any{ConfigKey: s.CloudConfig}),
+		manifests.ConfigMap(Namespace, ConfigMap, map[string]string{ConfigKey: s.CloudConfig}),
 	}
 	if len(s.Environment) > 0 {
-		content := map[string]any{}
-		for name, value := range s.Environment {
-			// The API server does not store stringData, which would therefore always differ.
-			content[name] = base64.StdEncoding.EncodeToString([]byte(value))
-		}
-		objects = append(objects, object("Secret", environmentSecret, "data", content))
+		objects = append(objects, manifests.Secret(Namespace, environmentSecret, s.Environment))
 	}
 	return objects
 }
 
-// digest changes with everything that pods read only when they start.
-func (s Settings) digest() (string, error) {
-	content, err := json.Marshal([]any{s.CloudConfig, s.Environment}) // keys of maps are sorted
-	if err != nil {
-		return "", err
-	}
-	sum := sha256.Sum256(content)
-	return hex.EncodeToString(sum[:]), nil
-}
-
 // fill puts the settings into the workloads, and namespaces into all objects that have one.
 func (m *Manifests) fill(about cloud.About, settings Settings) error {
-	digest, err := settings.digest()
+	digest, err := manifests.Digest(settings.CloudConfig, settings.Environment)
 	if err != nil {
 		return err
 	}
-	used := map[string]bool{}
+	var used []string
 	var problems []error
+	images := settings.images(about)
 	for _, object := range m.objects {
-		if kinds[object.GroupVersionKind()].namespaced {
-			object.SetNamespace(Namespace)
-		}
-		if object.GetKind() == "Deployment" {
-			replicas := int64(settings.Replicas)
-			if err := unstructured.SetNestedField(object.Object, replicas, "spec", "replicas"); err != nil {
-				return err
-			}
-		}
-		pod := kinds[object.GroupVersionKind()].pod
-		if pod == nil {
-			continue
-		}
-		problems = append(problems, eachContainer(object, func(container map[string]any, name string) error {
-			used[name] = true
-			return settings.fillContainer(about, container, name)
-		}))
-		if len(pod) > 1 { // the pods of a workload, which rolls when its template changes
-			path := append(slices.Clone(pod[:len(pod)-1]), "metadata", "annotations", rollAnnotation)
-			if err := unstructured.SetNestedField(object.Object, digest, path...); err != nil {
-				return err
-			}
-		}
+		manifests.SetNamespace(object, Namespace)
+		problems = append(
+			problems,
+			manifests.SetReplicas(object, settings.Replicas),
+			eachContainer(object, func(container map[string]any, name string) error {
+				used = append(used, name)
+				return settings.fillContainer(about, images, container, name)
+			}),
+			manifests.Annotate(object, rollAnnotation, digest),
+		)
 	}
-	for _, name := range slices.Sorted(maps.Keys(settings.Images)) {
-		if !used[name] {
-			problems = append(problems, fmt.Errorf(
-				"images of job cloud-controller-image has %q, which is no container of %s: remove it; its containers "+
-					"are %s",
-				name, about.Name, strings.Join(slices.Sorted(maps.Keys(used)), ", "),
-			))
-		}
+	return errors.Join(append(problems, images.CheckUsed(used))...)
+}
+
+// images are those of the property.
+func (s Settings) images(about cloud.About) manifests.Images {
+	return manifests.Images{
+		Job: job, Example: "registry.example/cloud-controller-manager:v1.37.0", Cloud: about.Name, Given: s.Images,
 	}
-	return errors.Join(problems...)
 }
 
 // eachContainer calls a function for the containers of the known names in an object that has pods, which it can change.
 func eachContainer(
 	object *unstructured.Unstructured, do func(container map[string]any, name string) error,
 ) error {
-	pod := kinds[object.GroupVersionKind()].pod
-	if pod == nil {
-		return nil
-	}
-	var problems []error
-	for _, list := range []string{"initContainers", "containers"} {
-		items, _, err := unstructured.NestedFieldNoCopy(object.Object, append(slices.Clone(pod), list)...)
-		problems = append(problems, err)
-		containers, _ := items.([]any)
-		for _, item := range containers {
-			container, _ := item.(map[string]any)
-			if name, _ := container["name"].(string); slices.Contains(Containers, name) {
-				problems = append(problems, do(container, name))
-			}
+	return manifests.EachContainer(object, func(container map[string]any, name string) error {
+		if !slices.Contains(Containers, name) {
+			return nil
 		}
-	}
-	return errors.Join(problems...)
+		return do(container, name)
+	})
 }
 
 // fillContainer sets the image, the environment and additional arguments.
-func (s Settings) fillContainer(about cloud.About, container map[string]any, name string) error {
-	image := s.Images[name]
-	if image == "" {
-		return fmt.Errorf(
-			"images of job cloud-controller-image has no %s, which the manifests of %s require: set images.%s to the "+
-				"image of %s, with its tag or digest",
-			name, about.Name, name, cmp.Or(about.Project, "your cloud controller manager"),
-		)
+func (s Settings) fillContainer(
+	about cloud.About, images manifests.Images, container map[string]any, name string,
+) error {
+	if err := images.Put(container, name, cmp.Or(about.Project, "your cloud controller manager")); err != nil {
+		return err
 	}
-	container["image"] = image
 	if len(s.Environment) > 0 {
-		from, _ := container["envFrom"].([]any)
-		from = append(from, map[string]any{"secretRef": map[string]any{"name": environmentSecret}})
-		container["envFrom"] = from
+		manifests.AddEnvironment(container, environmentSecret)
 	}
 	if name == Containers[0] {
 		arguments, err := withArguments(container["args"], s.Arguments)

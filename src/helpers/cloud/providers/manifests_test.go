@@ -19,6 +19,7 @@ import (
 	"kubernetes-release/addons"
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/controller"
+	"kubernetes-release/cloud/driver"
 	"kubernetes-release/internal/kubetest"
 )
 
@@ -196,36 +197,141 @@ func checkMount(t *testing.T, pod corev1.PodSpec) {
 // TestAPIServerAcceptsTheManifests applies the manifests of every provider as the job kubernetes-addons does, with
 // server-side apply and strict validation of fields, and again, which changes nothing.
 func TestAPIServerAcceptsTheManifests(t *testing.T) {
-	cluster := kubetest.Start(t, kubetest.Options{})
+	// As the job kube-apiserver has it.
+	cluster := kubetest.Start(t, kubetest.Options{APIServerFlags: []string{"--allow-privileged"}})
 	for _, about := range inPods(t) {
-		t.Run(about.Name, func(t *testing.T) {
-			var objects []addons.Object
-			for _, object := range rendered(t, about, nil) {
-				objects = append(objects, addons.Object{Unstructured: object, File: about.Name})
-			}
-			apply := func(administrator bool) addons.Result {
-				t.Helper()
-				options := addons.Options{Objects: objects, Timeout: timeout}
-				if administrator {
-					options.Administrator = cluster.AdminConfig()
-				}
-				result, err := addons.Apply(t.Context(), cluster.ConfigFor("kubernetes-addons"), options, logger(t))
-				if err != nil {
-					t.Fatal(err)
-				}
-				return result
-			}
-			if result := apply(true); result.Created+result.Changed+result.Unchanged != len(objects) {
-				t.Errorf("applied %s of %d objects", result, len(objects))
-			}
-			// The own identity of the job has the permissions that this requires.
-			if result := apply(false); result.Unchanged != len(objects) {
-				t.Errorf("applied again: %s of %d objects", result, len(objects))
-			}
-		})
+		t.Run(about.Name, func(t *testing.T) { applyTwice(t, cluster, rendered(t, about, nil)) })
+	}
+	for _, about := range withDriver(t) {
+		t.Run(about.Name+"'s driver", func(t *testing.T) { applyTwice(t, cluster, driverObjects(t, about)) })
+	}
+}
+
+func applyTwice(t *testing.T, cluster *kubetest.Cluster, manifests []*unstructured.Unstructured) {
+	t.Helper()
+	var objects []addons.Object
+	for _, object := range manifests {
+		objects = append(objects, addons.Object{Unstructured: object, File: "manifests"})
+	}
+	apply := func(administrator bool) addons.Result {
+		t.Helper()
+		options := addons.Options{Objects: objects, Timeout: timeout}
+		if administrator {
+			options.Administrator = cluster.AdminConfig()
+		}
+		result, err := addons.Apply(t.Context(), cluster.ConfigFor("kubernetes-addons"), options, logger(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result
+	}
+	if result := apply(true); result.Created+result.Changed+result.Unchanged != len(objects) {
+		t.Errorf("applied %s of %d objects", result, len(objects))
+	}
+	// The own identity of the job has the permissions that this requires.
+	if result := apply(false); result.Unchanged != len(objects) {
+		t.Errorf("applied again: %s of %d objects", result, len(objects))
 	}
 }
 
 const timeout = time.Minute
 
 func logger(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
+
+// TestDriversInPods holds what the pods of every provider's CSI driver must be.
+func TestDriversInPods(t *testing.T) {
+	for _, about := range withDriver(t) {
+		t.Run(about.Name, func(t *testing.T) {
+			objects := driverObjects(t, about)
+			controllers := one[appsv1.Deployment](t, objects, "Deployment", about.Name+"-csi-controller")
+			pod := controllers.Spec.Template.Spec
+			if *controllers.Spec.Replicas != 2 || pod.HostNetwork ||
+				pod.PriorityClassName != "system-cluster-critical" {
+				t.Errorf("%d replicas, host network %t, priority %q",
+					*controllers.Spec.Replicas, pod.HostNetwork, pod.PriorityClassName)
+			}
+			if control := map[string]string{"node-role.kubernetes.io/control-plane": ""}; !maps.Equal(
+				pod.NodeSelector, control,
+			) {
+				t.Errorf("node selector %v", pod.NodeSelector)
+			}
+			checkSpread(t, controllers)
+			budget := one[policyv1.PodDisruptionBudget](t, objects, "PodDisruptionBudget", controllers.Name)
+			if budget.Spec.MaxUnavailable.IntValue() != 1 || !labels.SelectorFromSet(budget.Spec.Selector.MatchLabels).
+				Matches(labels.Set(controllers.Spec.Template.Labels)) {
+				t.Errorf("the PodDisruptionBudget is %+v", budget.Spec)
+			}
+			for _, c := range pod.Containers {
+				elects := slices.Contains(c.Args, "--leader-election")
+				if elects && (!slices.Contains(c.Args, "--leader-election-lease-duration=137s") ||
+					!slices.Contains(c.Args, "--leader-election-renew-deadline=107s") ||
+					!slices.Contains(c.Args, "--leader-election-retry-period=26s")) {
+					t.Errorf("%s does not survive the update of an API server: %q", c.Name, c.Args)
+				}
+				if c.Resources.Requests.Memory().IsZero() || *c.SecurityContext.AllowPrivilegeEscalation ||
+					!slices.Contains(c.SecurityContext.Capabilities.Drop, "ALL") {
+					t.Errorf("%s: %v, %+v", c.Name, c.Resources.Requests, c.SecurityContext)
+				}
+			}
+			node := one[appsv1.DaemonSet](t, objects, "DaemonSet", about.Name+"-csi-node").Spec.Template.Spec
+			if node.PriorityClassName != "system-node-critical" || len(node.Tolerations) != 1 ||
+				node.Tolerations[0] != (corev1.Toleration{Operator: corev1.TolerationOpExists}) {
+				t.Errorf("priority %q, tolerations %v", node.PriorityClassName, node.Tolerations)
+			}
+			for _, c := range node.Containers {
+				privileged := c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged
+				if privileged != slices.Contains(about.Driver.Programs, c.Name) {
+					t.Errorf("%s is privileged: %t", c.Name, privileged)
+				}
+			}
+			// No pod of a worker has a password of the cloud.
+			if slices.ContainsFunc(node.Volumes, func(v corev1.Volume) bool { return v.Secret != nil }) {
+				t.Errorf("the pods of nodes mount a Secret: %+v", node.Volumes)
+			}
+			for _, object := range objects {
+				for _, word := range []string{"cluster-admin", "/var/lib/kubelet", "${"} {
+					if strings.Contains(fmt.Sprint(object.Object), word) {
+						t.Errorf("%s %s contains %s", object.GetKind(), object.GetName(), word)
+					}
+				}
+			}
+		})
+	}
+}
+
+func withDriver(t *testing.T) []cloud.About {
+	t.Helper()
+	var found []cloud.About
+	for _, p := range All().All() {
+		if about := p.About(); about.Driver != nil {
+			found = append(found, about)
+		}
+	}
+	if len(found) == 0 {
+		t.Fatal("no provider has a driver in pods")
+	}
+	return found
+}
+
+// driverObjects returns the objects of a provider's driver in pods.
+func driverObjects(t *testing.T, about cloud.About) []*unstructured.Unstructured {
+	t.Helper()
+	names, err := driver.Images(about)
+	if err != nil || len(names) == 0 {
+		t.Fatalf("%s: images %v, %v", about.Name, names, err)
+	}
+	settings := driver.Settings{
+		Replicas: 2, MaxVolumes: 59, LogLevel: 2, Images: map[string]string{},
+		StorageClasses: []driver.StorageClass{{Name: "plain", FSType: "ext4", ReclaimPolicy: "Delete", Default: true}},
+		Config:         cloud.DriverConfig{Files: map[string]string{"file": "password"}, Zones: true},
+		Environment:    map[string]string{"HTTPS_PROXY": "http://proxy:3128"},
+	}
+	for _, name := range names {
+		settings.Images[name] = "registry.example/" + name + ":v1"
+	}
+	m, err := driver.Render(about, settings)
+	if err != nil {
+		t.Fatalf("%s: %v", about.Name, err)
+	}
+	return m.GetResources()
+}

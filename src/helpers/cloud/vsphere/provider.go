@@ -35,7 +35,7 @@ var _ cloud.Checker = (*Provider)(nil)
 func (*Provider) About() cloud.About {
 	return cloud.About{
 		Name: "vsphere", Title: "VMware vSphere", Project: "cloud-provider-vsphere", Removed: "1.30", Flag: "vsphere",
-		Manifests: assets, ConfigRequired: true,
+		Manifests: assets, ConfigRequired: true, Driver: csiDriver,
 		OpsFile: "vsphere.yml", Page: "vsphere.md", BOSHNames: true,
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/controller"
+	"kubernetes-release/cloud/driver"
 	"kubernetes-release/cloud/providers"
 	"kubernetes-release/internal/cli"
 	"kubernetes-release/preflight"
@@ -277,6 +278,14 @@ func TestDocumentedProviders(t *testing.T) {
 		t, path, "<!-- providers: written by UPDATE_DOCS=1 go test ./cmd/cloud-preflight -->\n",
 		"<!-- end of providers -->\n", list,
 	)
+	list = "| type | driver | images | parameters of StorageClasses |\n|---|---|---|---|\n"
+	for _, p := range registry.All() {
+		list += driverRow(t, p.About())
+	}
+	compareGenerated(
+		t, path, "<!-- drivers: written by UPDATE_DOCS=1 go test ./cmd/cloud-preflight -->\n",
+		"<!-- end of drivers -->\n", list,
+	)
 	list = "| name | why it is refused |\n|---|---|\n"
 	for _, removed := range cloud.RemovedProviders() {
 		_, _, err := registry.Lookup(removed.Name)
@@ -287,6 +296,22 @@ func TestDocumentedProviders(t *testing.T) {
 	compareGenerated(
 		t, path, "<!-- refused names: written by UPDATE_DOCS=1 go test ./cmd/cloud-preflight -->\n",
 		"<!-- end of refused names -->\n", list,
+	)
+}
+
+// driverRow describes a CSI driver in pods; empty if there is none.
+func driverRow(t *testing.T, about cloud.About) string {
+	t.Helper()
+	if about.Driver == nil {
+		return ""
+	}
+	images, err := driver.Images(about)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf(
+		"| `%s` | `%s`, of %s | `%s` | `%s` |\n", about.Name, about.Driver.Name, about.Driver.Project,
+		strings.Join(images, "`, `"), strings.Join(about.Driver.Parameters, "`, `"),
 	)
 }
 

@@ -24,6 +24,7 @@ func applyAddons() *cobra.Command {
 	images := command.Flags().
 		String("images", "", "JSON file that maps names to image references, for ${image:NAME} in manifests")
 	controllerConfig := command.Flags().String("cloud-controller", "", controllerUsage)
+	driverConfig := command.Flags().String("csi-driver", "", driverUsage)
 	keepObsolete := command.Flags().
 		Bool("keep-obsolete", false, "do not delete objects that are no longer in the directory")
 	certificate := command.Flags().
@@ -47,7 +48,7 @@ func applyAddons() *cobra.Command {
 			}
 			options.Images = loaded
 		}
-		if options.Objects, err = cloudController(*controllerConfig); err != nil {
+		if options.Objects, err = inPods(*controllerConfig, *driverConfig); err != nil {
 			return err
 		}
 		config, err := kubeconfig.Load(*path)

@@ -32,6 +32,7 @@ func newCommand() *cobra.Command {
 		checkAPIServerVersion(),
 		checkCSIDriver(),
 		checkCloudController(),
+		checkDriverImage(),
 		checkCorefile(),
 		checkKubeletVersion(),
 		checkRotation(),

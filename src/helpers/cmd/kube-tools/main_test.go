@@ -34,8 +34,9 @@ func TestRefusesWrongArguments(t *testing.T) {
 		"no command": {
 			nil,
 			"add-dns-address, apply-addons, approve-kubelet-csrs, check-apiserver-version, " +
-				"check-cloud-controller, check-corefile, check-csi-driver, check-kubelet-version, check-rotation, " +
-				"check-settings, completion, drain-node, etcd-maintenance, etcd-snapshot, handle-interruptions, " +
+				"check-cloud-controller, check-corefile, check-csi-driver, check-driver-image, " +
+				"check-kubelet-version, check-rotation, check-settings, completion, drain-node, " +
+				"etcd-maintenance, etcd-snapshot, handle-interruptions, " +
 				"intercept-dns, ipset, join, " +
 				"join-etcd, keep-certificates, keep-firewall, keep-node-labels, keep-settings, kms-plugin, " +
 				"leave-etcd, move-etcd-leader, prepare-etcd, prepare-vxlan, publish-issuer, " +

@@ -42,6 +42,12 @@ var (
 	RootPrivileges      = []string{"Cns.Searchable", "StorageProfile.View"}
 )
 
+// Parameters of StorageClasses of the CSI driver.
+const (
+	DatastoreParameter = "datastoreurl"
+	PolicyParameter    = "storagepolicyname"
+)
+
 // AllPrivileges are all of them, sorted.
 func AllPrivileges() []string {
 	all := slices.Concat(ReadPrivileges, VMPrivileges, DatastorePrivileges, RootPrivileges)
@@ -176,9 +182,13 @@ func All() []Check {
 		},
 		{
 			Check: preflight.Check{
-				ID: "disk-uuid", Title: "`disk.EnableUUID` is set", Severity: preflight.Warn, Roles: control,
-				Permissions: []string{"System.Read"}, Section: sectionStorage,
-				Fix: "Set `disk.enableUUID` in `vmx_options` of the VM type, and recreate the VMs.",
+				ID:          "disk-uuid",
+				Title:       "`disk.EnableUUID` is set, which only volumes require",
+				Severity:    preflight.Fail,
+				Roles:       control,
+				Permissions: []string{"System.Read"},
+				Section:     sectionStorage,
+				Fix:         "Set `disk.enableUUID` in `vmx_options` of the VM type, and recreate the VMs.",
 			},
 			run: checkDiskUUID,
 		},
@@ -201,14 +211,26 @@ func All() []Check {
 		{
 			Check: preflight.Check{
 				ID:          "storage-privileges",
-				Title:       "a role with a privilege that only volumes require has all of them",
-				Severity:    preflight.Warn,
+				Title:       "the user has all privileges that volumes require, or none of them without volumes",
+				Severity:    preflight.Fail,
 				Roles:       control,
 				Permissions: []string{"System.View"},
 				Section:     sectionStorage,
-				Fix:         "Add the missing privileges, or use a role that can only read.",
+				Fix:         "Add the missing privileges; without volumes, use a role that can only read.",
 			},
 			run: checkStoragePrivileges,
+		},
+		{
+			Check: preflight.Check{
+				ID:          "storage-classes",
+				Title:       "the datastores and the storage policies that StorageClasses name exist",
+				Severity:    preflight.Fail,
+				Roles:       control,
+				Permissions: []string{"StorageProfile.View", "System.Read"},
+				Section:     sectionStorage,
+				Fix:         "Correct `storage_classes` of the job `csi-driver-image`, or create the policy.",
+			},
+			run: checkStorageClasses,
 		},
 	}
 }

@@ -41,6 +41,12 @@ type Facts struct {
 	Privileges    map[string]map[string]bool
 	PrivilegesErr error
 
+	// Stores are the datastores, and Policies the names of storage policies, if StorageClasses name any.
+	Stores      []Store
+	StoresErr   error
+	Policies    []string
+	PoliciesErr error
+
 	// Tags are the names of the nearest tags by category, which the controller finds from the host up.
 	Tags    map[string]string
 	TagsErr error

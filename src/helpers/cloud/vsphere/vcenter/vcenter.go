@@ -76,6 +76,7 @@ func (s *Session) Gather(ctx context.Context, now func() time.Time) {
 	f.Now = now()
 	f.LoginErr, f.TimeErr, f.VMErr = checks.ErrNotAsked, checks.ErrNotAsked, checks.ErrNotAsked
 	f.PrivilegesErr, f.TagsErr = checks.ErrNotAsked, checks.ErrNotAsked
+	f.StoresErr, f.PoliciesErr = checks.ErrNotAsked, checks.ErrNotAsked
 	if f.ConfigErr != nil {
 		f.ConnectErr = checks.ErrNotAsked
 		return
@@ -218,6 +219,7 @@ func (s *Session) findVM(ctx context.Context) (*checks.VM, error) {
 	if err != nil {
 		return nil, errors.New(describe(err))
 	}
+	s.storage(ctx, objects)
 	s.facts.Privileges, s.facts.PrivilegesErr = s.privileges(ctx, objects)
 	return s.describeVM(objects), nil
 }

@@ -27,6 +27,7 @@ import (
 	"testing"
 	"time"
 
+	_ "github.com/vmware/govmomi/pbm/simulator" // the API of storage policies
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vapi/rest"
 	_ "github.com/vmware/govmomi/vapi/simulator" // the API of tags
@@ -83,7 +84,7 @@ func newWorld(t *testing.T) *world {
 func newWorldOf(t testing.TB, machines int) *world {
 	t.Helper()
 	model := simulator.VPX()
-	model.Host, model.Cluster, model.Machine, model.Datacenter = 0, 1, machines, 2
+	model.Host, model.Cluster, model.Machine, model.Datacenter, model.Datastore = 0, 1, machines, 2, 2
 	if err := model.Create(); err != nil {
 		t.Fatal(err)
 	}
@@ -396,6 +397,43 @@ func TestFindings(t *testing.T) {
 		{"no privilege at the root", "storage-privileges", preflight.Warned, func(w *world) {
 			w.denied[w.model.ServiceContent.RootFolder.Value+" Cns.Searchable"] = true
 		}, []string{"Folder /", "Cns.Searchable"}},
+		{"no privilege for disks with the driver", "storage-privileges", preflight.Failed, func(w *world) {
+			w.volumes(nil)
+			w.denied["VirtualMachine VirtualMachine.Config.AddExistingDisk"] = true
+		}, []string{"VirtualMachine.Config.AddExistingDisk"}},
+		{"a user who can only read with the driver", "storage-privileges", preflight.Failed, func(w *world) {
+			w.volumes(nil)
+			w.denyStorage()
+		}, []string{
+			"VirtualMachine.Config.AddExistingDisk", "VirtualMachine.Config.AddRemoveDevice",
+			"Datastore.FileManagement", "Cns.Searchable", "StorageProfile.View",
+		}},
+		{"no privilege on the datastore of a class", "storage-privileges", preflight.Failed, func(w *world) {
+			w.volumes(map[string]string{"datastoreurl": w.otherStore().Summary.Url})
+			w.denied[w.otherStore().Self.Value+" Datastore.FileManagement"] = true
+		}, []string{"Datastore ", "LocalDS_1", "Datastore.FileManagement"}},
+		{"no disk UUIDs with the driver", "disk-uuid", preflight.Failed, func(w *world) {
+			w.volumes(nil)
+			w.vm.Config.Flags.DiskUuidEnabled = nil
+		}, []string{"disk.EnableUUID = TRUE"}},
+		{"no such datastore", "storage-classes", preflight.Failed, func(w *world) {
+			w.otherStore()
+			w.volumes(map[string]string{"datastoreurl": "ds:///vmfs/volumes/other"})
+		}, []string{
+			"StorageClass fast", "ds:///vmfs/volumes/other in one of the datacenters DC0",
+			"did you mean ds:///vmfs/volumes/other/?", "parameters.datastoreurl", "csi-driver-image",
+		}},
+		{"datastore of another datacenter", "storage-classes", preflight.Failed, func(w *world) {
+			w.config["datacenters"] = []string{"/DC1"}
+			w.volumes(map[string]string{"datastoreurl": w.otherStore().Summary.Url})
+		}, []string{"LocalDS_1 is in DC0", "add DC0 to datacenters"}},
+		{"datastore of a class is lost", "storage-classes", preflight.Failed, func(w *world) {
+			w.volumes(map[string]string{"datastoreurl": w.otherStore().Summary.Url})
+			w.otherStore().Summary.Accessible = false
+		}, []string{"no host reaches LocalDS_1"}},
+		{"no such policy", "storage-classes", preflight.Failed, func(w *world) {
+			w.volumes(map[string]string{"storagepolicyname": "vSAN Default Storage Polcy"})
+		}, []string{"StorageClass fast", "did you mean vSAN Default Storage Policy?", "parameters.storagepolicyname"}},
 		{"no zone", "zone-tags", preflight.Failed, func(w *world) {
 			w.labels = map[string]any{"zone": "k8s-zone", "region": "k8s-region"}
 			w.tag("k8s-region", "r1", "Datacenter", "DC0")
@@ -433,6 +471,37 @@ func TestFindings(t *testing.T) {
 			t.Errorf("no case for %s", c.ID)
 		}
 	}
+}
+
+// volumes has the CSI driver deployed, with a StorageClass of these parameters.
+func (w *world) volumes(parameters map[string]string) {
+	w.question.Config.Storage = true
+	w.question.Config.StorageParameters = map[string]map[string]string{"fast": parameters}
+}
+
+// denyStorage takes away what only volumes require.
+func (w *world) denyStorage() {
+	for _, privilege := range slices.Concat(
+		checks.VMPrivileges, checks.DatastorePrivileges, checks.RootPrivileges,
+	) {
+		for _, kind := range []string{"VirtualMachine", "Datastore", "Folder"} {
+			w.denied[kind+" "+privilege] = true
+		}
+	}
+}
+
+// otherStore is a datastore of DC0 that the VM has nothing on.
+func (w *world) otherStore() *simulator.Datastore {
+	w.t.Helper()
+	for _, entity := range w.model.Map().All("Datastore") {
+		store := entity.(*simulator.Datastore)
+		if store.Name == "LocalDS_1" && *store.Parent == *w.datastore().Parent {
+			store.Summary.Url = "ds:///vmfs/volumes/other/"
+			return store
+		}
+	}
+	w.t.Fatal("vcsim has no LocalDS_1")
+	return nil
 }
 
 func (w *world) datastore() *simulator.Datastore {
@@ -497,15 +566,15 @@ func TestFriends(t *testing.T) {
 			option := &types.OptionValue{Key: "disk.enableUUID", Value: "1"}
 			w.vm.Config.ExtraConfig = append(w.vm.Config.ExtraConfig, option)
 		}, "VM0"},
-		"role that can only read": {"storage-privileges", func(w *world) {
-			for _, privilege := range checks.AllPrivileges() {
-				if !slices.Contains(checks.ReadPrivileges, privilege) {
-					for _, kind := range []string{"VirtualMachine", "Datastore", "Folder"} {
-						w.denied[kind+" "+privilege] = true
-					}
-				}
-			}
-		}, "can only read"},
+		"role that can only read": {"storage-privileges", (*world).denyStorage, "can only read"},
+		"datastore of a class": {"storage-classes", func(w *world) {
+			w.volumes(map[string]string{"datastoreurl": w.otherStore().Summary.Url})
+		}, "fast"},
+		"policy of a class": {"storage-classes", func(w *world) {
+			w.volumes(map[string]string{"storagepolicyname": "vSAN Default Storage Policy"})
+		}, "fast"},
+		"class of any datastore": {"storage-classes", func(w *world) { w.volumes(nil) }, "fast"},
+		"no driver":              {"storage-classes", func(*world) {}, "no CSI driver is deployed"},
 		"no permission on the root": {"read-privileges", func(w *world) {
 			w.denied[w.model.ServiceContent.RootFolder.Value+" System.Read"] = true
 		}, user},
@@ -575,6 +644,21 @@ func TestCalls(t *testing.T) {
 	}
 	if !slices.Equal(outcome.Calls, want) || w.calls.Load() != int64(len(want)) {
 		t.Errorf("calls %v, the server counts %d; want %v", outcome.Calls, w.calls.Load(), want)
+	}
+}
+
+// TestCallsForStorageClasses: four more, and only if a class names something.
+func TestCallsForStorageClasses(t *testing.T) {
+	w := newWorld(t)
+	w.volumes(map[string]string{
+		"datastoreurl": w.otherStore().Summary.Url, "storagepolicyname": "vSAN Default Storage Policy",
+	})
+	total := 0
+	for _, calls := range w.run().Calls {
+		total += calls.Count
+	}
+	if total != 11 || w.calls.Load() != 11 {
+		t.Errorf("%d calls, the server counts %d; want 11", total, w.calls.Load())
 	}
 }
 

@@ -1,4 +1,9 @@
-package controller
+// Package manifests reads the manifests with which programs of a cloud run in pods, from images of the operator.
+//
+// They are static files of a provider's package. What differs between clusters is put in strictly: only the given
+// placeholders are replaced, only fields that Kubernetes has are allowed, each container gets its image or is named.
+// Everything is checked without an API server, so pre-start refuses what is wrong before anything starts.
+package manifests
 
 import (
 	"bufio"
@@ -11,10 +16,12 @@ import (
 	"slices"
 	"strings"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -33,9 +40,10 @@ type kind struct {
 	pod []string
 }
 
-// kinds are those that a cloud controller manager requires. Others are refused, since it would not be known whether
-// they have a namespace.
+// kinds are those that programs of clouds require. Others are refused, since it would not be known whether they have a
+// namespace.
 var kinds = map[schema.GroupVersionKind]kind{
+	corev1.SchemeGroupVersion.WithKind("Namespace"):      {false, func() any { return &corev1.Namespace{} }, nil},
 	corev1.SchemeGroupVersion.WithKind("ConfigMap"):      {true, func() any { return &corev1.ConfigMap{} }, nil},
 	corev1.SchemeGroupVersion.WithKind("Secret"):         {true, func() any { return &corev1.Secret{} }, nil},
 	corev1.SchemeGroupVersion.WithKind("Service"):        {true, func() any { return &corev1.Service{} }, nil},
@@ -47,6 +55,15 @@ var kinds = map[schema.GroupVersionKind]kind{
 		true, func() any { return &appsv1.Deployment{} }, podTemplate,
 	},
 	appsv1.SchemeGroupVersion.WithKind("DaemonSet"): {true, func() any { return &appsv1.DaemonSet{} }, podTemplate},
+	storagev1.SchemeGroupVersion.WithKind("CSIDriver"): {
+		false, func() any { return &storagev1.CSIDriver{} }, nil,
+	},
+	admissionv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicy"): {
+		false, func() any { return &admissionv1.ValidatingAdmissionPolicy{} }, nil,
+	},
+	admissionv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicyBinding"): {
+		false, func() any { return &admissionv1.ValidatingAdmissionPolicyBinding{} }, nil,
+	},
 	policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"): {
 		true, func() any { return &policyv1.PodDisruptionBudget{} }, nil,
 	},
@@ -60,9 +77,9 @@ var kinds = map[schema.GroupVersionKind]kind{
 
 var podTemplate = []string{"spec", "template", "spec"}
 
-// load reads all manifests of a provider and expands their placeholders. The error lists all problems, each with its
+// Load reads all manifests of a provider and expands their placeholders. The error lists all problems, each with its
 // file and document.
-func load(files fs.FS, values map[string]string) ([]*unstructured.Unstructured, error) {
+func Load(files fs.FS, values map[string]string) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	var problems []error
 	err := fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {
