@@ -41,6 +41,7 @@ require (
 require (
 	github.com/aws/aws-sdk-go-v2/service/acm v1.51.2
 	github.com/aws/aws-sdk-go-v2/service/kms v1.62.3
+	github.com/container-storage-interface/spec v1.13.0
 	github.com/gophercloud/gophercloud/v2 v2.12.0
 	github.com/jessevdk/go-flags v1.6.1
 	k8s.io/kms v0.37.2
