@@ -615,7 +615,9 @@ func TestLimitsOfVolumes(t *testing.T) {
 				generated(t, w)
 				for r := range w.Roles {
 					for name, p := range w.Roles[r].Policies {
-						p.Statement = slices.DeleteFunc(p.Statement, func(s iam.Statement) bool { return s.Sid == without })
+						p.Statement = slices.DeleteFunc(
+							p.Statement, func(s iam.Statement) bool { return s.Sid == without },
+						)
 						w.Roles[r].Policies[name] = p
 					}
 				}

@@ -95,8 +95,8 @@ metadata: {name: own, namespace: default}
 spec: {targetReference: {name: own}, defaultConfiguration: {protocol: TCP}}
 `
 
-// TestGatewaysWithTLS: a network load balancer ends TLS with a certificate of ACM, and begins it again to its targets, or
-// leaves it to them, for which the target group has to be told the protocol.
+// TestGatewaysWithTLS: a network load balancer ends TLS with a certificate of ACM, and begins it again to its targets,
+// or leaves it to them, for which the target group has to be told the protocol.
 func TestGatewaysWithTLS(t *testing.T) {
 	b := startBalancers(t, "enable-gateway-api.yml")
 	b.startController()
@@ -111,9 +111,8 @@ func TestGatewaysWithTLS(t *testing.T) {
 	b.empty()
 	b.checkCalls()
 
-	b.mustKubectl(
-		gatewayOf("nlb", "passes", "{name: tls, protocol: TLS, port: 443, tls: {mode: Passthrough}}"), "apply", "-f", "-",
-	)
+	passes := gatewayOf("nlb", "passes", "{name: tls, protocol: TLS, port: 443, tls: {mode: Passthrough}}")
+	b.mustKubectl(passes, "apply", "-f", "-")
 	b.mustKubectl(route("TLSRoute", "own", "{name: passes}", rule), "apply", "-f", "-")
 	b.hasEvent("passes", "IncompatibleProtocols")
 	b.mustKubectl(tlsRouteTargets, "apply", "-f", "-")
@@ -218,7 +217,8 @@ func TestGatewaysWithGRPC(t *testing.T) {
 	if list, err := client.List(t.Context(), &healthpb.HealthListRequest{}); err == nil {
 		t.Errorf("a method without a route answers %v", list)
 	}
-	if g := b.sim.World().TargetGroups; len(g) != 1 || g[0].ProtocolVersion != "GRPC" || g[0].HealthCheck.Matcher != "12" {
+	if g := b.sim.World().TargetGroups; len(g) != 1 || g[0].ProtocolVersion != "GRPC" ||
+		g[0].HealthCheck.Matcher != "12" {
 		t.Errorf("target groups %+v, want one for gRPC that is checked for the code 12", g)
 	}
 	b.mustKubectl("", "delete", "grpcroute/shop", "gateway/calls")

@@ -23,7 +23,8 @@ var stoppingRules = map[string]struct{ rule, event, refusal string }{
 	},
 	"response-headers": {
 		`{filters: [{type: URLRewrite, urlRewrite: {hostname: a.example}},
-		{type: ResponseHeaderModifier, responseHeaderModifier: {remove: [a]}}], backendRefs: [{name: api, port: 8080}]}`,
+		{type: ResponseHeaderModifier, responseHeaderModifier: {remove: [a]}}],
+		backendRefs: [{name: api, port: 8080}]}`,
 		"Unsupported filter type: ResponseHeaderModifier", "use ExtensionRef, RequestRedirect, URLRewrite;",
 	},
 	"mirror": {
@@ -36,7 +37,8 @@ var stoppingRules = map[string]struct{ rule, event, refusal string }{
 		"prefix path shouldn't contain wildcards", "PathPrefix must not have *",
 	},
 	"redirect": {
-		`{filters: [{type: RequestRedirect, requestRedirect: {path: {type: ReplaceFullPath, replaceFullPath: "/a?b"}}}]}`,
+		`{filters: [{type: RequestRedirect,
+		requestRedirect: {path: {type: ReplaceFullPath, replaceFullPath: "/a?b"}}}]}`,
 		"ReplaceFullPath shouldn't contain wildcards", "RequestRedirect must not have * or ?",
 	},
 }
@@ -106,13 +108,13 @@ func (b *balancers) refusesRoutes() {
 	b.Helper()
 	const gateway = "{name: shop}"
 	const header = `{type: RequestHeaderModifier, requestHeaderModifier: {remove: [a]}}`
+	grpc := route("GRPCRoute", "grpc", gateway, "{filters: ["+header+"], backendRefs: [{name: api, port: 8080}]}")
+	backend := route("HTTPRoute", "backend", gateway, "{backendRefs: [{name: api, port: 8080, filters: ["+header+"]}]}")
+	listeners := route("HTTPRoute", "listeners", "{name: a, kind: ListenerSet}", "{filters: ["+header+"]}")
 	refused := map[string]string{
-		route("GRPCRoute", "grpc", gateway, "{filters: ["+header+"], backendRefs: [{name: api, port: 8080}]}"): "use " +
-			"ExtensionRef;",
-		route("HTTPRoute", "backend", gateway, "{backendRefs: [{name: api, port: 8080, filters: ["+header+"]}]}"): "filter " +
-			"RequestHeaderModifier of backendRefs:",
-		route("HTTPRoute", "listeners", "{name: a, kind: ListenerSet}", "{filters: ["+header+"]}"): "filter " +
-			"RequestHeaderModifier:",
+		grpc:      "use ExtensionRef;",
+		backend:   "filter RequestHeaderModifier of backendRefs:",
+		listeners: "filter RequestHeaderModifier:",
 	}
 	for name, stopping := range stoppingRules {
 		refused[route("HTTPRoute", name, gateway, stopping.rule)] = stopping.refusal
@@ -127,7 +129,8 @@ func (b *balancers) refusesRoutes() {
 		route("HTTPRoute", "mesh", `{name: web, kind: Service, group: "", port: 80}`, "{filters: ["+header+"]}"),
 		route("HTTPRoute", "rewrite", gateway, `{filters: [{type: URLRewrite, urlRewrite: {hostname: a.example}}],
 			backendRefs: [{name: api, port: 8080}]}`),
-		route("HTTPRoute", "redirect", gateway, `{filters: [{type: RequestRedirect, requestRedirect: {scheme: https}}]}`),
+		route("HTTPRoute", "redirect", gateway, `{filters: [{type: RequestRedirect,
+			requestRedirect: {scheme: https}}]}`),
 		route("HTTPRoute", "exact", gateway, `{matches: [{path: {type: Exact, value: "/a*"}}],
 			backendRefs: [{name: api, port: 8080}]}`),
 		route("GRPCRoute", "grpc", gateway, "{backendRefs: [{name: api, port: 8080}]}"),

@@ -34,6 +34,9 @@ var claimedFeatures = []string{
 const (
 	fromACM  = "certificates are those of ACM, not of Secrets"
 	httpOnly = "they expect that listeners for HTTP take GRPCRoutes, which load balancers serve with HTTPS only"
+	nodePort = "it has headless Services and Services without a selector, which have no node port"
+	neverTCP = "it expects the reason `ProtocolConflict` for a listener for TCP, which this class never serves: " +
+		"`UnsupportedProtocol`"
 )
 
 // unsupportedTests are the tests of claimed features that the controller's own run leaves out, and why.
@@ -47,14 +50,13 @@ var unsupportedTests = map[string]string{
 	"HTTPRouteHTTPSListener":                    fromACM,
 	"HTTPRouteHostnameIntersection":             "it passes here; the controller's own run on AWS leaves it out",
 	"HTTPRouteRequestHeaderModifier":            "load balancers change no headers of requests by route",
-	"HTTPRouteServiceTypes":                     "it has headless Services and Services without a selector, which have no node port",
+	"HTTPRouteServiceTypes":                     nodePort,
 	"ListenerSetReferenceGrant":                 fromACM,
 
 	// Not in the controller's list, but they fail with the features that it claims.
 	"ListenerSetAllowedRoutesNamespaces": httpOnly,
 	"ListenerSetHTTPRouting":             httpOnly,
-	"ListenerSetProtocolConflict": "it expects the reason `ProtocolConflict` for a listener for TCP, which this class " +
-		"never serves: `UnsupportedProtocol`",
+	"ListenerSetProtocolConflict":        neverTCP,
 }
 
 // nodePorts gives Services node ports: the suite expects a controller that reaches pods, but pods have no addresses of
@@ -113,8 +115,8 @@ func TestGatewayConformance(t *testing.T) {
 // conformanceTests is how many tests pass.
 const conformanceTests = 33
 
-// TestConformanceOfGatewaysIsDocumented compares docs/conformance.md with the tests that are left out, and why, and with
-// how many there are.
+// TestConformanceOfGatewaysIsDocumented compares docs/conformance.md with the tests that are left out, and why, and
+// with how many there are.
 func TestConformanceOfGatewaysIsDocumented(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "conformance.md"))
 	if err != nil {

@@ -71,15 +71,20 @@ func TestPodTargets(t *testing.T) {
 	b.startController()
 	b.service("pods", nil)
 	b.AwaitPolicies()
+	annotation := func(name string) string { return "annotation " + strings.TrimSuffix(name, ": ") + ":" }
+	const defaults = "spec.defaultConfiguration.targetType:"
+	const ofRoutes = "spec.routeConfigurations.targetGroupProps.targetType:"
 	for manifest, word := range map[string]string{
-		fmt.Sprintf(annotatedIngress, "a", ofIngress+"ip"):                              "annotation " + strings.TrimSuffix(ofIngress, ": "),
-		fmt.Sprintf(annotatedService, "a", ofIngress+"ip"):                              "annotation " + strings.TrimSuffix(ofIngress, ": "),
-		fmt.Sprintf(annotatedService, "a", ofService+"ip"):                              "annotation " + strings.TrimSuffix(ofService, ": "),
-		fmt.Sprintf(annotatedService, "a", ofType+"nlb-ip"):                             "aws-load-balancer-type: nlb-ip:",
-		fmt.Sprintf(classParameters, "targetType: ip"):                                  "spec.targetType:",
-		fmt.Sprintf(targetGroupConfiguration, "defaultConfiguration: {targetType: ip}"): "spec.defaultConfiguration.targetType:",
+		fmt.Sprintf(annotatedIngress, "a", ofIngress+"ip"):  annotation(ofIngress),
+		fmt.Sprintf(annotatedService, "a", ofIngress+"ip"):  annotation(ofIngress),
+		fmt.Sprintf(annotatedService, "a", ofService+"ip"):  annotation(ofService),
+		fmt.Sprintf(annotatedService, "a", ofType+"nlb-ip"): "aws-load-balancer-type: nlb-ip:",
+		fmt.Sprintf(classParameters, "targetType: ip"):      "spec.targetType:",
+		fmt.Sprintf(
+			targetGroupConfiguration, "defaultConfiguration: {targetType: ip}",
+		): defaults,
 		fmt.Sprintf(targetGroupConfiguration, `routeConfigurations: [{routeIdentifier: {kind: HTTPRoute},
-			targetGroupProps: {targetType: ip}}]`): "spec.routeConfigurations.targetGroupProps.targetType:",
+			targetGroupProps: {targetType: ip}}]`): ofRoutes,
 	} {
 		if err := b.try(manifest); err == nil || !strings.Contains(err.Error(), targetsPolicy) ||
 			!strings.Contains(err.Error(), word) || !strings.Contains(err.Error(), "use instance, with Services") {
@@ -110,8 +115,8 @@ func TestPodTargets(t *testing.T) {
 		return fmt.Errorf("%+v", b.sim.World().TargetGroups)
 	})
 	eventually.Succeeds(t, time.Minute, "an Event of the TargetGroupBinding", func() error {
-		events, err := b.kubectl("", "get", "events", "-o", "jsonpath={range .items[*]}{.involvedObject.kind} {.reason} "+
-			"{.message}{'\\n'}{end}")
+		const path = `{range .items[*]}{.involvedObject.kind} {.reason} {.message}{"\n"}{end}`
+		events, err := b.kubectl("", "get", "events", "-o", "jsonpath="+path)
 		if err == nil && !strings.Contains(events, "TargetGroupBinding FailedNetworkReconcile") {
 			err = errors.New(events)
 		}
@@ -160,7 +165,8 @@ func (b *balancers) pod(address string) {
 	}
 	pod.Status.PodIP, pod.Status.PodIPs = address, []corev1.PodIP{{IP: address}}
 	pod.Status.Conditions = []corev1.PodCondition{
-		{Type: corev1.PodReady, Status: corev1.ConditionTrue}, {Type: corev1.ContainersReady, Status: corev1.ConditionTrue},
+		{Type: corev1.PodReady, Status: corev1.ConditionTrue},
+		{Type: corev1.ContainersReady, Status: corev1.ConditionTrue},
 	}
 	if _, err := b.client.CoreV1().Pods("default").UpdateStatus(b.Context(), pod, metav1.UpdateOptions{}); err != nil {
 		b.Fatal(err)
@@ -172,7 +178,8 @@ func (b *balancers) pod(address string) {
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
 		Endpoints: []discoveryv1.Endpoint{{
-			Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}, NodeName: &pod.Spec.NodeName,
+			Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+			NodeName:  &pod.Spec.NodeName,
 			TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "pod", UID: pod.UID},
 		}},
 	}, metav1.CreateOptions{}); err != nil {

@@ -341,8 +341,8 @@ func (f *fakeCloud) answerLimits(w http.ResponseWriter) {
 		f.fail(
 			w, "ec2", http.StatusForbidden, "UnauthorizedOperation",
 			"You are not authorized to perform this operation. User: x is not authorized to perform: ec2:CreateVolume "+
-				"on resource: arn:aws:ec2:eu-central-1:123456789012:volume/* because no identity-based policy allows the "+
-				"ec2:CreateVolume action",
+				"on resource: arn:aws:ec2:eu-central-1:123456789012:volume/* because no identity-based policy allows "+
+				"the ec2:CreateVolume action",
 		)
 		return
 	}

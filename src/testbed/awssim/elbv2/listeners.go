@@ -118,8 +118,8 @@ func checkListener(c *api.Call, l store.Listener) error {
 	}
 	if !application && !slices.Contains(groupProtocols[l.Protocol], g.Protocol) {
 		return api.Errorf(
-			"IncompatibleProtocols", "Target group '%s' has protocol %s, which a listener with protocol %s cannot use", g.ARN,
-			g.Protocol, l.Protocol,
+			"IncompatibleProtocols", "Target group '%s' has protocol %s, which a listener with protocol %s cannot use",
+			g.ARN, g.Protocol, l.Protocol,
 		)
 	}
 	for _, other := range c.Listeners {

@@ -122,8 +122,8 @@ func (a *Client) TryCreateVolume(ctx context.Context, zone, tagKey string) error
 	})
 }
 
-// TryVolumeLimits asks EC2 how many IOPS a volume can have, as the EBS CSI driver does (iampolicy.LimitsTag). EC2 checks
-// the number only after the permission.
+// TryVolumeLimits asks EC2 how many IOPS a volume can have, as the EBS CSI driver does (iampolicy.LimitsTag). EC2
+// checks the number only after the permission.
 func (a *Client) TryVolumeLimits(ctx context.Context, zone string) error {
 	err := a.dryRun(ctx, "ec2:CreateVolume", func(ctx context.Context) error {
 		_, err := a.ec2.CreateVolume(ctx, &ec2.CreateVolumeInput{

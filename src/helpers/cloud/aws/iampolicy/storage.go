@@ -84,8 +84,8 @@ const (
 	LimitsTag   = "CSIVolumeName"
 	LimitsValue = "IopsLimitDryRun"
 	LimitsIOPS  = math.MaxInt32
-	WhyLimits   = "The EBS CSI driver asks EC2 with it how many IOPS volumes of a type can have. Without an answer it " +
-		"lowers those of gp3 volumes to 16,000, without an event."
+	WhyLimits   = "The EBS CSI driver asks EC2 with it how many IOPS volumes of a type can have. Without an answer " +
+		"it lowers those of gp3 volumes to 16,000, without an event."
 )
 
 // DescribeKeyAction is the permission to see a key.
