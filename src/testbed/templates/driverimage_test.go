@@ -1,0 +1,125 @@
+package templates
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubernetes-release/addons"
+	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/driver"
+	"kubernetes-release/cloud/vsphere"
+	"kubernetes-release/internal/eventually"
+	"kubernetes-release/internal/kubetest"
+)
+
+// TestPoliciesAllowTheDriverInPods: with the admission plugins and policies of the release, which refuse such pods to
+// tenants, the controllers of the CSI driver get pods, and its part for nodes on control VMs too.
+func TestPoliciesAllowTheDriverInPods(t *testing.T) {
+	cluster := kubetest.Start(t, kubetest.Options{
+		ControllerManager: true, APIServerFlags: append(admissionFlags(t), "--allow-privileged"),
+	})
+	client := cluster.Admin()
+	taint := corev1.Taint{Key: controlTaint, Effect: corev1.TaintEffectNoSchedule}
+	for name, taints := range map[string][]corev1.Taint{"control": {taint}, "worker": nil} {
+		if _, err := client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux"}},
+			Spec:       corev1.NodeSpec{Taints: taints},
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	applyPodPolicies(t, cluster, values{})
+	about := (&vsphere.Provider{}).About()
+	images := map[string]string{}
+	names, err := driver.Images(about)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		images[name] = "registry.example/" + name + ":v1"
+	}
+	m, err := driver.Render(about, driver.Settings{
+		Replicas: 2, Images: images, MaxVolumes: 57, Config: cloud.DriverConfig{Files: map[string]string{"f": "x"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var objects []addons.Object
+	for _, object := range m.GetResources() {
+		objects = append(objects, addons.Object{Unstructured: object, File: "manifests"})
+	}
+	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), addons.Options{
+		Objects: objects, KeepObsolete: true, Timeout: time.Minute, // of the policies
+	}, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	eventually.Succeeds(t, time.Minute, "pods of the driver", func() error {
+		pods, err := client.CoreV1().Pods(driver.Namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		count := map[string]int{}
+		for _, pod := range pods.Items {
+			count[pod.Labels["k8s-app"]]++
+		}
+		if count["vsphere-csi-node"] != 2 || count["vsphere-csi-controller"] != 2 {
+			return fmt.Errorf("there are %v, and the last Events are %s", count, warnings(t, cluster, driver.Namespace))
+		}
+		return nil
+	})
+	// They are there: the same gets no pod in a namespace of a tenant, not even in one for privileged pods.
+	source, err := client.AppsV1().DaemonSets(driver.Namespace).
+		Get(t.Context(), "vsphere-csi-node", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for namespace, want := range map[string]string{
+		"tenant": "violates PodSecurity", "privileged": "ValidatingAdmissionPolicy",
+	} {
+		object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: namespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "privileged"},
+		}}
+		if namespace == "tenant" {
+			object.Labels = nil
+		}
+		if _, err := client.CoreV1().Namespaces().Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		same := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "same"}, Spec: *source.Spec.DeepCopy()}
+		same.Spec.Template.Spec.ServiceAccountName, same.Spec.Template.Spec.DeprecatedServiceAccount = "", ""
+		if _, err := client.AppsV1().DaemonSets(namespace).
+			Create(t.Context(), same, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		eventually.Succeeds(t, time.Minute, "the same in namespace "+namespace+" is refused", func() error {
+			if text := warnings(t, cluster, namespace); !strings.Contains(text, want) {
+				return errors.New("the Events are: " + text)
+			}
+			return nil
+		})
+	}
+}
+
+// warnings returns the messages of Events about pods that could not be created.
+func warnings(t *testing.T, cluster *kubetest.Cluster, namespace string) string {
+	t.Helper()
+	events, err := cluster.Admin().CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text string
+	for _, event := range events.Items {
+		if event.Reason == "FailedCreate" {
+			text += event.Message + "\n"
+		}
+	}
+	return text
+}
