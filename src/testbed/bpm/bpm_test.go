@@ -226,6 +226,18 @@ func TestDirectoriesAreThoseOfBPM(t *testing.T) {
 		"data/web root 770\ndata/web/tmp vcap 700\ndata/shared vcap 700\nsys/run/web vcap 770\nsys/log/web vcap 770")
 }
 
+// TestUnrestrictedVolumes: a directory of the disk stays with whom it belongs to, and what begins with the path of one
+// of bpm's own mounts is not mounted.
+func TestUnrestrictedVolumes(t *testing.T) {
+	v := machine(t, map[string]map[string]string{"web": {"config/bpm.yml": "processes:\n- name: web\n  " +
+		"executable: /bin/sh\n  args: [-c, 'touch /var/vcap/store/web/x; ls -d /var/vcap/*/web*']\n  " +
+		"ephemeral_disk: true\n  unsafe: {unrestricted_volumes: [{path: /var/vcap/store/web, writable: true}, " +
+		"{path: /var/vcap/data/web-2}]}\n"}})
+	expect(t, v, "mkdir -p /var/vcap/store/web /var/vcap/data/web-2; chown 1900000003 /var/vcap/store/web; "+
+		"chmod 777 /var/vcap/store/web; bpm run web; stat -c %u /var/vcap/store/web /var/vcap/store/web/x",
+		"/var/vcap/data/web\n/var/vcap/jobs/web\n/var/vcap/store/web\n1900000003\n1000")
+}
+
 func dirExists(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()

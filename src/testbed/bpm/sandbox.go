@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -280,17 +281,18 @@ func (p *ProcessConfig) mounts(job string) ([]bindMount, error) {
 		{Source: root.Job(job), Target: root.Job(job), Execute: true},
 		{Source: root.Log(job), Target: root.Log(job), Writable: true},
 	}
-	for _, dir := range []string{"/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
-		if info, err := os.Lstat(dir); err == nil && info.IsDir() {
-			list = append(list, bindMount{Source: dir, Target: dir, Execute: true})
-		}
-	}
 	if p.EphemeralDisk {
 		list = append(list, bindMount{Source: data, Target: data, Writable: true})
 	}
 	if p.PersistentDisk {
 		store := root.Store(job)
 		list = append(list, bindMount{Source: store, Target: store, Writable: true})
+	}
+	own := list[1:] // bpm's boshMounts, which have no /sys
+	for _, dir := range []string{"/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
+		if info, err := os.Lstat(dir); err == nil && info.IsDir() {
+			list = append(list, bindMount{Source: dir, Target: dir, Execute: true})
+		}
 	}
 	for _, v := range p.AdditionalVolumes {
 		list = append(list, bindMount{Source: v.Path, Target: v.Path, Writable: v.Writable, Execute: v.AllowExecutions})
@@ -304,6 +306,10 @@ func (p *ProcessConfig) mounts(job string) ([]bindMount, error) {
 			return nil, fmt.Errorf("unsafe.unrestricted_volumes: path %s does not exist", v.Path)
 		}
 		for _, path := range paths {
+			// As bpm's filterVolumesUnderBoshMounts in src/bpm/runc/adapter/adapter.go: silently.
+			if slices.ContainsFunc(own, func(m bindMount) bool { return strings.HasPrefix(path, m.Target) }) {
+				continue
+			}
 			list = append(list, bindMount{Source: path, Target: path, Writable: v.Writable, Execute: v.AllowExecutions})
 		}
 	}
