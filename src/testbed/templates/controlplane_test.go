@@ -148,6 +148,8 @@ func TestInsideNamespaces(t *testing.T) {
 		{"system:kubelet-csr-approver", "", "create", "certificatesigningrequests", true},
 		{"system:kubelet-csr-approver", "", "update", "certificatesigningrequests/approval", true},
 		{"kube-apiserver-kubelet-client", "", "get", "nodes/log", true},
+		{"kube-apiserver-health-check", "system:authenticated", "list", "pods", false},
+		{"kube-apiserver-health-check", "system:authenticated", "get", "nodes/log", false},
 		{"system:ebs-csi-controller", "", "create", "persistentvolumes", true},
 		{"system:ebs-csi-controller", "", "get", "secrets", false},
 		{"system:ebs-csi-controller", "", "create", "pods", false},

@@ -285,6 +285,7 @@ var required = map[string]values{
 			"server": certificate("server"), "kubelet_ca": values{"certificate": "kubelet ca"},
 			"kubelet_client": certificate("kubelet client"), "etcd_client": certificate("etcd client"),
 			"front_proxy_client": certificate("front proxy client"),
+			"health_check":       values{"certificate": "health check certificate", "private_key": "health check key"},
 		},
 		"service_account": values{
 			"private_key": "service account key",

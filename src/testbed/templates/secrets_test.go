@@ -69,7 +69,7 @@ var secrets = map[string]struct {
 		[]string{
 			"config/audit_webhook.json", "config/encryption.json", "config/etcd_client.key", "config/files.json",
 			"config/front_proxy_client.key", "config/kubelet_client.key", "config/server.key",
-			"config/service_account.key",
+			"config/service_account.key", "health/client.key",
 		},
 	},
 	"kube-controller-manager": {
