@@ -89,9 +89,9 @@ func writeMetrics(config *Config, expiry map[string]time.Time) error {
 }
 
 // protectionProblems protects the files of a process that start starts, and opens its logs as start does, whose own
-// errors monit discards.
+// errors monit discards. Of a process of bpm's it protects the files if they are another user's than vcap's.
 func protectionProblems(config *Config) []string {
-	if config.Pidfile == "" {
+	if config.Pidfile == "" && config.UserID == 0 {
 		return nil
 	}
 	err := config.protect()

@@ -71,8 +71,13 @@ type Config struct {
 	// UserID is the number of the user, and of its group, that the process runs as: one that no other process has, so
 	// that nobody but root can read what it reads, and look into it. It needs no entry in /etc/passwd. The process can
 	// read PrivateDir, and is a member of the group that can enter the job's directory, which is vcap. It requires
-	// private_dir, and capabilities, of which it can have NET_BIND_SERVICE.
+	// private_dir, and capabilities, of which it can have NET_BIND_SERVICE. bpm starts every process as vcap: exec then
+	// becomes the user before it waits for anything, for which bpm.yml must list startCapabilities.
 	UserID int `json:"user_id"`
+	// UserDirs are directories that check gives to the user with everything in them; it creates those that are missing.
+	// UserFiles are patterns of files that it gives to the user, in directories that others can write to.
+	UserDirs  []string `json:"user_dirs"`
+	UserFiles []string `json:"user_files"`
 	// WritablePaths are where the process can write to files; paths that do not exist are left out. Without this field
 	// it can write wherever its user can.
 	WritablePaths []string `json:"writable_paths"`

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -77,12 +78,21 @@ func (c *Config) validateConfinement(v *validation) {
 	for i, path := range c.LockFiles {
 		v.absolute(fmt.Sprintf("lock_files[%d]", i), path)
 	}
+	for i, path := range c.UserDirs {
+		v.absolute(fmt.Sprintf("user_dirs[%d]", i), path)
+	}
+	for i, path := range c.UserFiles {
+		v.absolute(fmt.Sprintf("user_files[%d]", i), path)
+	}
 	if c.UserID < 0 || c.UserID >= maxUserID {
 		v.problem("user_id is %d: set a number between 0 and %d", c.UserID, maxUserID)
 	}
 	others := slices.ContainsFunc(c.Capabilities, func(name string) bool { return name != "NET_BIND_SERVICE" })
 	if c.UserID != 0 && (c.Capabilities == nil || others || c.PrivateDir == "") {
 		v.problem("user_id requires capabilities, a list of nothing but NET_BIND_SERVICE, and private_dir")
+	}
+	if c.UserID == 0 && len(c.UserDirs)+len(c.UserFiles) > 0 {
+		v.problem("user_dirs and user_files require user_id")
 	}
 	if c.WritablePaths != nil && (c.Capabilities == nil || slices.Contains(c.Capabilities, "SYS_ADMIN")) {
 		v.problem("writable_paths requires capabilities without SYS_ADMIN, with which the process could undo it")
@@ -121,6 +131,68 @@ func (c *Config) confine(log *slog.Logger) error {
 		strings.Join(c.WritablePaths, ","),
 	)
 	return nil
+}
+
+// startCapabilities are those that bpm.yml must list for a process with a user of its own. The launcher reads files of
+// the job's user, becomes that user and gives everything up. KILL is for bpm's init, which stays vcap's and passes
+// SIGTERM on (bpm-release, src/bpm/runc/adapter/adapter.go, wrapWithInit).
+var startCapabilities = []string{"DAC_READ_SEARCH", "KILL", "SETGID", "SETPCAP", "SETUID"}
+
+// temporaryDir is where a process with a user of its own can create files under bpm, whose own directory for them is
+// vcap's: a small file system in memory that nobody else has (bpm-release, src/bpm/runc/specbuilder/specbuilder.go).
+const temporaryDir = "/dev/shm"
+
+// becomeOwnUser gives up what this process, which bpm has started as vcap, has more than the configured user, becomes
+// that user and runs the program. It returns only with an error.
+func (c *Config) becomeOwnUser(program string, line, environment []string, log *slog.Logger) error {
+	has, err := permitted()
+	if err != nil {
+		return err
+	}
+	if missing := bits(startCapabilities) &^ has; missing != 0 {
+		return fmt.Errorf(
+			"user %d is to become user %d, but the process has no capabilities for that: bpm.yml must list [%s]",
+			os.Geteuid(), c.UserID, strings.Join(startCapabilities, ", "),
+		)
+	}
+	if err := c.confine(log); err != nil {
+		return err
+	}
+	environment = append(slices.Clone(environment), "TMPDIR="+temporaryDir)
+	return fmt.Errorf("%s cannot be run: %w", program, syscall.Exec(program, line, environment))
+}
+
+// checkConfined returns an error if this process, which is that of the configured user, has or can get more than its
+// capabilities.
+func (c *Config) checkConfined() error {
+	has, err := permitted()
+	if err != nil {
+		return err
+	}
+	for number := range uintptr(maxCapabilities) {
+		bounding, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, number, 0, 0, 0)
+		if errors.Is(err, unix.EINVAL) {
+			break // the kernel has no more
+		}
+		if err != nil {
+			return fmt.Errorf("read the bounding set: %w", err)
+		}
+		has |= uint64(bounding) << number
+	}
+	if more := has &^ bits(c.Capabilities); more != 0 {
+		return fmt.Errorf("user %d has capabilities that the process must not have: %x", c.UserID, more)
+	}
+	return nil
+}
+
+// permitted returns the capabilities of this thread.
+func permitted() (uint64, error) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return 0, fmt.Errorf("read capabilities: %w", err)
+	}
+	return uint64(data[0].Permitted) | uint64(data[1].Permitted)<<32, nil
 }
 
 // becomeUser makes this process the one of the configured user. This thread can still keep capabilities

@@ -115,12 +115,9 @@ func (d *daemon) closeLogs() {
 
 // spawn runs the launcher again as the daemon, which becomes the process by exec.
 func (d *daemon) spawn() error {
-	self := d.launcher.self
-	if self == "" {
-		var err error
-		if self, err = os.Executable(); err != nil {
-			return err
-		}
+	self, err := d.launcher.program()
+	if err != nil {
+		return err
 	}
 	line, err := d.launcher.scoped(d.config.Process, []string{self, "exec", d.config.path})
 	if err != nil {

@@ -4,6 +4,7 @@
 //	check  checks everything before anything is stopped or started (pre-start): the configuration, the certificates,
 //	       and, by running the program itself, the name and the value of each flag
 //	exec   waits for what the process needs, then becomes the process, with the same PID (bpm, and start)
+//	as     becomes another command of the job, as the user of the process
 //	start  prepares the VM, runs exec as a daemon and returns when the process is ready (monit)
 //	stop   stops that process, and only that one: its children keep running, as containers must when containerd
 //	       restarts
@@ -21,6 +22,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -72,6 +74,9 @@ func (l *Launcher) Exec(ctx context.Context, path string) error {
 	if err := executable(config.Executable); err != nil {
 		return fmt.Errorf("%s: %w", config.Process, err)
 	}
+	if err := l.execAsUser(config, log); err != nil {
+		return fmt.Errorf("%s does not start: %w", config.Process, err)
+	}
 	id, err := config.identity()
 	if err != nil {
 		return fmt.Errorf("%s does not start: %w", config.Process, err)
@@ -94,8 +99,10 @@ func (l *Launcher) Exec(ctx context.Context, path string) error {
 	}
 	log.Info("starting", "command", shellescape.QuoteCommand(line))
 	applyLimits(config.limits, log)
-	if err := config.confine(log); err != nil {
-		return fmt.Errorf("%s does not start: %w", config.Process, err)
+	if os.Geteuid() == 0 { // otherwise it is confined since it began, see execAsUser
+		if err := config.confine(log); err != nil {
+			return fmt.Errorf("%s does not start: %w", config.Process, err)
+		}
 	}
 	err = syscall.Exec(config.Executable, line, environment)
 	if errors.Is(err, syscall.E2BIG) {
@@ -105,6 +112,54 @@ func (l *Launcher) Exec(ctx context.Context, path string) error {
 		)
 	}
 	return fmt.Errorf("%s cannot be run: %w", config.Executable, err)
+}
+
+// execAsUser runs the launcher again as the configured user if another user than root has started it, as bpm does: what
+// it waits for and sets up, it does as that user. As that user it returns nil, if it has nothing that the user must not
+// have.
+func (l *Launcher) execAsUser(config *Config, log *slog.Logger) error {
+	switch {
+	case config.UserID == 0 || os.Geteuid() == 0:
+		return nil
+	case os.Geteuid() == config.UserID:
+		return config.checkConfined()
+	}
+	self, err := l.program()
+	if err != nil {
+		return err
+	}
+	return config.becomeOwnUser(self, []string{self, "exec", config.path}, os.Environ(), log)
+}
+
+// As runs a command as the user of a configuration, with the process's capabilities: another process or an errand of
+// the same job. It returns only with an error.
+func (l *Launcher) As(path string, line []string) error {
+	config, err := Load(path)
+	if err != nil {
+		return err
+	}
+	if config.UserID == 0 {
+		return inFile(config.path, errors.New("the process has no user of its own: user_id is not set"))
+	}
+	if err := executable(line[0]); err != nil {
+		return err
+	}
+	log := logger(l.Stderr, filepath.Base(line[0]))
+	if os.Geteuid() != 0 {
+		return config.becomeOwnUser(line[0], line, os.Environ(), log)
+	}
+	if err := config.confine(log); err != nil {
+		return err
+	}
+	return fmt.Errorf("%s cannot be run: %w", line[0], syscall.Exec(line[0], line, os.Environ()))
+}
+
+// program is the path of the launcher's own program.
+func (l *Launcher) program() (string, error) {
+	if l.self != "" {
+		return l.self, nil
+	}
+	return os.Executable()
 }
 
 // setUp runs the command of Config.Setup; its output is part of the process's log.

@@ -58,6 +58,7 @@ func launcherMain() {
 	}
 	command := map[string]func(context.Context, string) error{
 		"check": l.Check, "exec": l.Exec, "start": l.Start, "stop": l.Stop,
+		"as": func(_ context.Context, path string) error { return l.As(path, os.Args[3:]) },
 	}[os.Args[1]]
 	err := command(ctx, os.Args[2])
 	stop()

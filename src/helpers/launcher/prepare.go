@@ -64,6 +64,8 @@ func (l *Launcher) prepare(ctx context.Context, config *Config, log *slog.Logger
 func (c *Config) protect() error {
 	var problems []error
 	switch {
+	case c.UserID != 0 && c.Pidfile == "": // vcap reads what is for monitoring, such as certificates.prom
+		problems = append(problems, rootfile.HandFiles(c.PrivateDir, c.UserID))
 	case c.UserID != 0:
 		problems = append(problems, rootfile.Hand(c.PrivateDir, c.UserID))
 	case c.PrivateDir != "":
@@ -74,6 +76,12 @@ func (c *Config) protect() error {
 	}
 	for _, directory := range c.Directories {
 		problems = append(problems, rootfile.Claim(directory.Path, directory.mode))
+	}
+	for _, path := range c.UserDirs {
+		problems = append(problems, rootfile.GiveTree(path, c.UserID))
+	}
+	for _, pattern := range c.UserFiles {
+		problems = append(problems, rootfile.GiveFiles(pattern, c.UserID))
 	}
 	return errors.Join(problems...)
 }

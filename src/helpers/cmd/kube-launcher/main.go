@@ -33,7 +33,20 @@ func main() {
 	}
 	add("check", "Check configuration, certificates and flags, without starting or stopping anything", l.Check)
 	add("exec", "Wait for what the process needs, then become the process", l.Exec)
+	root.AddCommand(asCommand(l))
 	add("start", "Run the process as a daemon and return when it is ready", l.Start)
 	add("stop", "Stop the process that start started", l.Stop)
 	cli.MainUninterrupted(root)
+}
+
+// asCommand passes all that follows CONFIG on, flags too.
+func asCommand(l *launcher.Launcher) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "as CONFIG COMMAND [ARGUMENT...]",
+		Short: "Become a command, given by its path, as the user of the process",
+		Args:  cobra.MinimumNArgs(2),
+		RunE:  func(_ *cobra.Command, arguments []string) error { return l.As(arguments[0], arguments[1:]) },
+	}
+	command.Flags().SetInterspersed(false)
+	return command
 }

@@ -185,14 +185,18 @@ func Protect(path string) error {
 
 // Seal takes a directory and everything below it from all users but root: those who could read it no longer can. It is
 // for the directories of jobs in /var/vcap/jobs, where only root can write. Links below it are left alone.
-func Seal(path string) error { return restrict(path, 0o700, os.Getegid()) }
+func Seal(path string) error { return restrict(path, 0o700, os.Getegid(), os.Getegid()) }
 
 // Hand is Seal, but for the members of this group, who can read what its members could read before.
-func Hand(path string, group int) error { return restrict(path, 0o750, group) }
+func Hand(path string, group int) error { return restrict(path, 0o750, group, group) }
+
+// HandFiles is Hand, but the directories stay with their groups: their members see the names of files, and read those
+// that are written for everybody later.
+func HandFiles(path string, group int) error { return restrict(path, 0o750, group, -1) }
 
 // restrict leaves of the permissions of a directory, and of everything below it, those in mode, and gives it to root
-// and to this group.
-func restrict(path string, mode fs.FileMode, group int) error {
+// and to these groups; -1 leaves the group as it is.
+func restrict(path string, mode fs.FileMode, group, groupOfDirs int) error {
 	dir, err := openMode(path, 0)
 	if err != nil {
 		return err
@@ -213,9 +217,13 @@ func restrict(path string, mode fs.FileMode, group int) error {
 		if err != nil {
 			return err
 		}
+		owner := group
+		if entry.IsDir() {
+			owner = groupOfDirs
+		}
 		// The group first: nobody can read it in between who could not before.
 		return errors.Join(
-			os.Lchown(path, os.Geteuid(), group), os.Chmod(path, info.Mode().Perm()&mode),
+			os.Lchown(path, os.Geteuid(), owner), os.Chmod(path, info.Mode().Perm()&mode),
 		)
 	})
 }
