@@ -2,7 +2,9 @@ package templates
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -130,6 +132,7 @@ func TestInsideNamespaces(t *testing.T) {
 		}
 	}
 
+	checkHealthAsVcap(t)
 	start(t, "metrics-server", logs) // it waits for its permissions
 	applyAddons(t)
 	for _, question := range []struct {
@@ -205,10 +208,18 @@ func becomeVM(t *testing.T, dir string) {
 	must(syscall.Mount("", "/", "", syscall.MS_PRIVATE|syscall.MS_REC, ""))
 	must(syscall.Mount("proc", "/proc", "proc", 0, ""))
 	must(syscall.Mount("var", "/var", "tmpfs", 0, "mode=0755"))
-	for _, sub := range []string{"store/etcd", "data", "sys/log/kube-apiserver", "sys/run"} {
-		must(os.MkdirAll(filepath.Join(dir, sub), 0o700))
+	must(giveJobsTo(dir))
+	for sub, owner := range map[string]int{ // as bpm and the agent leave them
+		"store/etcd": vcapID, "data": 0, "sys/log/kube-apiserver": vcapID, "sys/run": 0,
+	} {
+		path := filepath.Join(dir, sub)
+		must(os.MkdirAll(path, 0o755))
+		if owner != 0 {
+			must(errors.Join(os.Chown(path, owner, vcapID), os.Chmod(path, 0o770))) //nolint:gosec // as bpm does
+		}
 	}
 	must(os.Symlink(dir, "/var/vcap"))
+	must(os.Chmod(filepath.Join(dir, "hosts"), 0o644)) //nolint:gosec // as /etc/hosts is
 	must(syscall.Mount(filepath.Join(dir, "hosts"), "/etc/hosts", "", syscall.MS_BIND, ""))
 	lo, err := netlink.LinkByName("lo")
 	must(err)
@@ -236,7 +247,10 @@ func preStart(t *testing.T, job string) {
 	}
 }
 
-// start runs a job's first process, which has its name, as bpm does.
+// vcapID is the number of BOSH's user, and of its group.
+const vcapID = 1000
+
+// start runs a job's first process, which has its name, as bpm does: as vcap.
 func start(t *testing.T, job, logs string) {
 	t.Helper()
 	if err := os.MkdirAll(logs, 0o755); err != nil {
@@ -261,7 +275,10 @@ func start(t *testing.T, job, logs string) {
 	}
 	command := exec.Command(bpm.Processes[0].Executable, bpm.Processes[0].Args...)
 	command.Stdout, command.Stderr = log, log
-	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	command.SysProcAttr = &syscall.SysProcAttr{
+		Pdeathsig:  syscall.SIGKILL,
+		Credential: &syscall.Credential{Uid: vcapID, Gid: vcapID, Groups: []uint32{}},
+	}
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -273,6 +290,26 @@ func start(t *testing.T, job, logs string) {
 			lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 			t.Logf("last lines of %s:\n%s", job, strings.Join(lines[max(0, len(lines)-15):], "\n"))
 		}
+	})
+}
+
+// giveJobsTo gives the rendered jobs to root and the group vcap, with the modes of the agent (bosh-agent,
+// agent/applier/jobs/owner_fix.go), and lets every user reach them.
+func giveJobsTo(vcap string) error {
+	for dir := vcap; dir != "/"; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // as /var/vcap is
+			return err
+		}
+	}
+	return filepath.WalkDir(filepath.Join(vcap, "jobs"), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		mode := fs.FileMode(0o640)
+		if entry.IsDir() || strings.Contains(path, "/bin/") {
+			mode = 0o750
+		}
+		return errors.Join(os.Chown(path, 0, vcapID), os.Chmod(path, mode))
 	})
 }
 
@@ -331,6 +368,18 @@ func applyAddons(t *testing.T) {
 			)
 			return err
 		})
+	}
+}
+
+// checkHealthAsVcap runs the script of bosh-dns as bosh-dns does.
+func checkHealthAsVcap(t *testing.T) {
+	t.Helper()
+	command := exec.Command("/bin/bash", "/var/vcap/jobs/kube-apiserver/bin/dns/healthy")
+	command.SysProcAttr = &syscall.SysProcAttr{
+		Credential: &syscall.Credential{Uid: vcapID, Gid: vcapID, Groups: []uint32{}},
+	}
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Errorf("the health check of bosh-dns: %v\n%s", err, output)
 	}
 }
 
