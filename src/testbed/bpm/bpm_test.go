@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -208,6 +209,64 @@ func TestStopOfAProcessThatHasBecomeAnotherUser(t *testing.T) {
 			"ps -o user= --ppid $(bpm pid web); bpm stop web; cd /var/vcap/sys/log/web; "+
 			"grep -ho 'got TERM\\|forwarding the signal.*not permitted' web.std*.log", "1900000003\n"+want)
 	}
+}
+
+// launcherJob is a job whose process the real launcher makes another user's, on a disk that was vcap's.
+var launcherJob = map[string]string{
+	"config/bpm.yml": `processes:
+- name: web
+  executable: /var/vcap/jobs/web/bin/kube-launcher
+  args: [exec, /var/vcap/jobs/web/config/flags.json]
+  capabilities: [DAC_READ_SEARCH, KILL, SETGID, SETPCAP, SETUID]
+  unsafe: {unrestricted_volumes: [{path: /var/vcap/store/web, writable: true}]}
+`,
+	"config/flags.json": `{"process": "web", "executable": "/var/vcap/packages/tool/bin/serve", "flag_check": "none",
+  "user_id": 1900000003, "capabilities": [], "private_dir": "/var/vcap/jobs/web/config",
+  "user_dirs": ["/var/vcap/store/web"], "user_files": ["/var/vcap/sys/log/web/audit*.log"]}`,
+	"config/server.key": "key",
+}
+
+// TestLauncherBecomesAnotherUser: what vcap had belongs to the process, which bpm stops as any other, and vcap does not
+// see into its container.
+func TestLauncherBecomesAnotherUser(t *testing.T) {
+	files := maps.Clone(launcherJob)
+	files["bin/kube-launcher"] = launcherProgram(t)
+	v := machine(t, map[string]map[string]string{"web": files})
+	const begin = `cd /var/vcap
+owned="store/web/data sys/log/web/audit.log"
+as_vcap() { setpriv --reuid=1000 --regid=1000 --clear-groups "$@"; }
+`
+	expect(t, v, begin+`mkdir store/web
+for file in $owned; do echo old > $file; done
+chown -R vcap:vcap store/web sys/log/web
+as_vcap cat jobs/web/config/server.key; echo
+jobs/web/bin/kube-launcher check jobs/web/config/flags.json 2> /dev/null
+bpm start web
+for i in {1..100}; do grep -q to-stdout sys/log/web/web.stdout.log && break; sleep 0.1; done
+stat -c %u store/web $owned /proc/$(pgrep -P $(bpm pid web))`, "key"+strings.Repeat("\n1900000003", 4))
+	expect(t, v, begin+`grep -e ^Cap -e ^NoNew -e '^writable.*/\(store\|tmp\|log\)' sys/log/web/report`,
+		"CapEff:0000000000000000\nCapBnd:0000000000000000\nCapAmb:0000000000000000\nNoNewPrivs:1\n"+
+			"writable /var/vcap/store/web\nwritable /var/vcap/sys/log/web")
+	expect(t, v, begin+`init=$(bpm pid web); process=$(pgrep -P $init)
+for path in /proc/{$init,$process}/{environ,root/etc/passwd} jobs/web/config/server.key $owned; do
+  head -c 1 $path > /dev/null || echo "root does not read $path"
+  as_vcap head -c 1 $path 2> /dev/null && echo "vcap reads $path"
+done; true`, "")
+	expect(t, v, begin+`bpm stop web; tail -1 sys/log/web/web.stdout.log; stat -c %u store/web`, "got TERM\n1900000003")
+}
+
+// launcherProgram is the launcher of the release.
+func launcherProgram(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "kube-launcher")
+	build := exec.Command("go", "build", "-o", program, "./cmd/kube-launcher")
+	build.Dir, build.Env = "../../helpers", append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building kube-launcher: %v\n%s", err, out)
+	}
+	content, err := os.ReadFile(program)
+	must(t, err)
+	return string(content)
 }
 
 // TestProcessHasItsOwnPIDs: the first of its PID namespace is init, with which all others end.
