@@ -191,7 +191,7 @@ func (c *Config) discardLeft(given answers, log *slog.Logger) error {
 	return nil
 }
 
-// ForgetLeft removes the mark of a member that must not use its data again, in a directory to which vcap may write.
+// ForgetLeft removes the mark of a member that must not use its data again, in a directory to which etcd's user writes.
 func (c *Config) ForgetLeft() error {
 	root, err := os.OpenRoot(filepath.Dir(c.LeftFile))
 	if err != nil {

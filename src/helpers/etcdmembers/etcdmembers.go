@@ -184,8 +184,8 @@ func (c *Config) hasData() (bool, error) {
 	return false, nil
 }
 
-// discardData removes the data of a member that was removed from the cluster. vcap owns the directory: os.Root does not
-// follow links out of it.
+// discardData removes the data of a member that was removed from the cluster. etcd's user owns the directory: os.Root
+// does not follow links out of it.
 func (c *Config) discardData() error {
 	inside, err := filepath.Rel(c.DataDir, c.WALDir)
 	if err != nil || !filepath.IsLocal(inside) {

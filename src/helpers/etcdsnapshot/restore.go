@@ -98,8 +98,8 @@ func (c *Config) Restore(ctx context.Context, path string, log *slog.Logger) err
 	return nil
 }
 
-// replace moves the new data into the data directory, and what was there aside. vcap owns the data directory; parent
-// belongs to root.
+// replace moves the new data into the data directory, and what was there aside. etcd's user owns the data directory;
+// parent belongs to root.
 func replace(parent *os.Root, dataDir string) error {
 	stat, err := parent.Stat(dataDir)
 	if err != nil {

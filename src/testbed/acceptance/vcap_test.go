@@ -25,7 +25,7 @@ func TestVcapGetsNothingOfRoots(t *testing.T) {
 			`grep -rlE 'PRIVATE KEY' /var/vcap/jobs/ /var/vcap/data/jobs /var/vcap/data/kubelet /var/vcap/data/cni ` +
 				`/var/vcap/sys/ 2>/dev/null; true`,
 		)
-		if !strings.Contains(found, "/etcd/") { // which runs as vcap
+		if !strings.Contains(found, "/kube-scheduler/") { // which runs as vcap
 			t.Fatalf("the search finds no key of vcap's own jobs: %q", found)
 		}
 		for _, path := range strings.Fields(found) {
@@ -67,5 +67,65 @@ func TestVcapGetsNothingOfRoots(t *testing.T) {
 				t.Errorf("%s must have no capabilities but %s:\n%s", process, want, status)
 			}
 		})
+	}
+	for process, user := range controlPlaneUsers {
+		t.Run("process of "+process, func(t *testing.T) { l.checkOwnUser(t, "control/0", process, user) })
+	}
+	t.Run("control plane", func(t *testing.T) { l.checkControlPlaneFiles(t, "control/0") })
+}
+
+// controlPlaneUsers are the users of the processes that hold the control plane's keys.
+var controlPlaneUsers = map[string]string{
+	"etcd": "1900000003", "kube-apiserver": "1900000004", "kube-controller-manager": "1900000005",
+}
+
+// checkOwnUser checks that a process under bpm is that of its user, without capabilities, and that vcap sees nothing of
+// it, nor of bpm's init, which is vcap's and has capabilities.
+func (l *lab) checkOwnUser(t *testing.T, instance, process, user string) {
+	t.Helper()
+	out := l.ssh(t, instance, "bash", "-c", strings.ReplaceAll(`
+init=$(cat /var/vcap/sys/run/bpm/PROCESS/PROCESS.pid)
+pid=$(pgrep -P "$init")
+grep -E '^(Uid|Gid|CapInh|CapPrm|CapEff|CapBnd|CapAmb|NoNewPrivs):' "/proc/$pid/status" | tr '\t' ' '
+for path in "/proc/$init"/{environ,root/etc/passwd} "/proc/$pid"/{environ,root/etc/passwd}; do
+  head -c 1 "$path" >/dev/null || echo "root cannot read $path"
+  setpriv --reuid=1000 --regid=1000 --clear-groups head -c 1 "$path" >/dev/null 2>&1 && echo "vcap reads $path"
+done; true`, "PROCESS", process))
+	none := strings.Repeat("0", 16)
+	want := fmt.Sprintf("Uid: %s %[1]s %[1]s %[1]s\nGid: %[1]s %[1]s %[1]s %[1]s\nCapInh: %s\nCapPrm: %[2]s\n"+
+		"CapEff: %[2]s\nCapBnd: %[2]s\nCapAmb: %[2]s\nNoNewPrivs: 1", user, none)
+	if strings.TrimSpace(out) != want {
+		t.Errorf("%s on %s:\n%s\nwant\n%s", process, instance, out, want)
+	}
+}
+
+// checkControlPlaneFiles checks that vcap is refused each key of the control plane, its data and its audit log, and
+// that it gets what bosh-dns and monitoring need.
+func (l *lab) checkControlPlaneFiles(t *testing.T, instance string) {
+	t.Helper()
+	out := l.ssh(t, instance, "bash", "-c", `shopt -s nullglob
+as_vcap() { setpriv --reuid=1000 --regid=1000 --clear-groups "$@" >/dev/null 2>&1; }
+cd /var/vcap/jobs
+for path in {etcd,kube-apiserver,kube-controller-manager,kms-plugin}/config/{*.key,encryption.json,flags.json} \
+    /var/vcap/sys/log/kube-apiserver/audit*.log /var/vcap/store/etcd/member/snap/db; do
+  [[ -e $path ]] || continue
+  echo "has ${path##*/}"
+  as_vcap head -c 1 "$path" && echo "vcap reads $path"
+done | sort -u
+as_vcap ls /var/vcap/store/etcd && echo "vcap lists etcd's data"
+as_vcap /var/vcap/jobs/kube-apiserver/bin/dns/healthy || echo "bosh-dns' health check fails as vcap"
+for job in etcd kube-apiserver kube-controller-manager; do
+  as_vcap grep -q not_after /var/vcap/jobs/$job/config/certificates.prom || echo "monitoring cannot read that of $job"
+done; true`)
+	lines := strings.Fields(strings.ReplaceAll(out, "has ", ""))
+	for _, want := range []string{"audit.log", "db", "encryption.json", "peer.key", "service_account.key"} {
+		if !slices.Contains(lines, want) {
+			t.Errorf("%s on %s was not looked at", want, instance)
+		}
+	}
+	for _, line := range strings.Split(strings.TrimSpace(out), "\n") {
+		if !strings.HasPrefix(line, "has ") {
+			t.Errorf("%s: %s", instance, line)
+		}
 	}
 }

@@ -29,8 +29,10 @@ sysctl -q -w net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1
 mkdir -p /var/vcap/data/containerd /var/vcap/data/cni/{bin,conf}
 install -d -o root -g root -m 755 /var/vcap/data/{kubelet,cloud-provider} # root's alone, or the programs refuse them
 cp /etc/resolv.conf /var/vcap/data/kubelet/resolv.conf
-install -d -o vcap -g vcap -m 700 /var/vcap/store/etcd
-chgrp -R 1900000001 $jobs/kubelet-signer/config # the group of the signer's user, as its launcher does
+install -d -o 1900000003 -g 1900000003 -m 700 /var/vcap/store/etcd # that of etcd, as its pre-start does
+for owner in 1900000001:kubelet-signer 1900000003:etcd 1900000004:kube-apiserver 1900000005:kube-controller-manager; do
+  chgrp -R "${owner%:*}" "$jobs/${owner#*:}/config" # the group of the process's user, as its launcher does
+done
 
 begin etcd containerd
 import_images >images.log 2>&1 &

@@ -46,9 +46,9 @@ var writing = map[string][]string{
 
 // writes are those that are left, and why they are safe.
 var writes = map[string]string{
-	"etcdsnapshot/keep.go: os.MkdirAll":         "runs as vcap, in bpm and in the errand",
-	"etcdsnapshot/upload.go: atomicfile.Write":  "runs as vcap, in bpm and in the errand",
-	"etcdsnapshot/metrics.go: atomicfile.Write": "runs as vcap, in bpm",
+	"etcdsnapshot/keep.go: os.MkdirAll":         "runs as etcd's user, in bpm and in the errand",
+	"etcdsnapshot/upload.go: atomicfile.Write":  "runs as etcd's user, in bpm and in the errand",
+	"etcdsnapshot/metrics.go: atomicfile.Write": "runs as etcd's user, in bpm",
 	"jobfiles/jobfiles.go: atomicfile.Write":    "in the job's configuration, where vcap cannot write",
 	"jobfiles/jobfiles.go: os.Chmod":            "in the job's configuration, where vcap cannot write",
 	"jobfiles/jobfiles.go: os.Lchown":           "in the job's configuration, where vcap cannot write",
@@ -62,8 +62,8 @@ var writes = map[string]string{
 	"launcher/pidfile.go: filelock.Acquire":     "below a directory that the launcher has claimed",
 	"launcher/check.go: os.Chmod":               "in the job's folder, where vcap cannot write",
 	"launcher/check.go: os.Chown":               "in the job's folder, where vcap cannot write",
-	"kmsplugin/serve.go: os.Chmod":              "runs as vcap, in bpm",
-	"kmsplugin/serve.go: os.Remove":             "runs as vcap, in bpm",
+	"kmsplugin/serve.go: os.Chmod":              "runs as kube-apiserver's user, in bpm",
+	"kmsplugin/serve.go: os.Remove":             "runs as kube-apiserver's user, in bpm",
 	"launcher/check.go: atomicfile.Write":       "next to the configuration, where vcap cannot write",
 	"launcher/prepare.go: os.OpenFile":          "below /proc/sys",
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	"gopkg.in/yaml.v3"
 
 	"kubernetes-release/internal/eventually"
@@ -132,7 +133,7 @@ func TestInsideNamespaces(t *testing.T) {
 		}
 	}
 
-	checkHealthAsVcap(t)
+	checkUsers(t)
 	start(t, "metrics-server", logs) // it waits for its permissions
 	applyAddons(t)
 	for _, question := range []struct {
@@ -250,7 +251,7 @@ func preStart(t *testing.T, job string) {
 // vcapID is the number of BOSH's user, and of its group.
 const vcapID = 1000
 
-// start runs a job's first process, which has its name, as bpm does: as vcap.
+// start runs a job's first process, which has its name, as bpm does: as vcap, with the capabilities of bpm.yml.
 func start(t *testing.T, job, logs string) {
 	t.Helper()
 	if err := os.MkdirAll(logs, 0o755); err != nil {
@@ -262,8 +263,8 @@ func start(t *testing.T, job, logs string) {
 	}
 	var bpm struct {
 		Processes []struct {
-			Name, Executable string
-			Args             []string
+			Name, Executable   string
+			Args, Capabilities []string
 		}
 	}
 	text, err := os.ReadFile("/var/vcap/jobs/" + job + "/config/bpm.yml")
@@ -279,6 +280,13 @@ func start(t *testing.T, job, logs string) {
 		Pdeathsig:  syscall.SIGKILL,
 		Credential: &syscall.Credential{Uid: vcapID, Gid: vcapID, Groups: []uint32{}},
 	}
+	for _, name := range bpm.Processes[0].Capabilities {
+		number, known := capabilities[name]
+		if !known {
+			t.Fatalf("%s: bpm.yml has the capability %s", job, name)
+		}
+		command.SysProcAttr.AmbientCaps = append(command.SysProcAttr.AmbientCaps, number)
+	}
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -291,6 +299,12 @@ func start(t *testing.T, job, logs string) {
 			t.Logf("last lines of %s:\n%s", job, strings.Join(lines[max(0, len(lines)-15):], "\n"))
 		}
 	})
+}
+
+// capabilities are those that jobs request from bpm.
+var capabilities = map[string]uintptr{
+	"DAC_READ_SEARCH": unix.CAP_DAC_READ_SEARCH, "KILL": unix.CAP_KILL, "SETGID": unix.CAP_SETGID,
+	"SETPCAP": unix.CAP_SETPCAP, "SETUID": unix.CAP_SETUID,
 }
 
 // giveJobsTo gives the rendered jobs to root and the group vcap, with the modes of the agent (bosh-agent,
@@ -371,15 +385,47 @@ func applyAddons(t *testing.T) {
 	}
 }
 
-// checkHealthAsVcap runs the script of bosh-dns as bosh-dns does.
-func checkHealthAsVcap(t *testing.T) {
+// checkUsers checks that the processes which hold the control plane's keys are users of their own, and that vcap is
+// refused these keys, what the processes have written, and their environment, but asks the API server for its health.
+func checkUsers(t *testing.T) {
 	t.Helper()
-	command := exec.Command("/bin/bash", "/var/vcap/jobs/kube-apiserver/bin/dns/healthy")
-	command.SysProcAttr = &syscall.SysProcAttr{
-		Credential: &syscall.Credential{Uid: vcapID, Gid: vcapID, Groups: []uint32{}},
+	asVcap := func(arguments ...string) error {
+		command := exec.Command(arguments[0], arguments[1:]...)
+		command.SysProcAttr = &syscall.SysProcAttr{
+			Credential: &syscall.Credential{Uid: vcapID, Gid: vcapID, Groups: []uint32{}},
+		}
+		return command.Run()
 	}
-	if output, err := command.CombinedOutput(); err != nil {
-		t.Errorf("the health check of bosh-dns: %v\n%s", err, output)
+	for job, user := range map[string]string{
+		"etcd": "1900000003", "kube-apiserver": "1900000004", "kube-controller-manager": "1900000005",
+	} {
+		output, err := exec.Command("pgrep", "--uid", user).Output()
+		pid := strings.TrimSpace(string(output))
+		if err != nil || pid == "" || strings.Contains(pid, "\n") {
+			t.Errorf("user %s of %s has the processes %q, %v; want one", user, job, pid, err)
+			continue
+		}
+		refused, err := filepath.Glob("/var/vcap/jobs/" + job + "/config/*.key")
+		if err != nil || len(refused) == 0 {
+			t.Errorf("%s has the keys %q, %v", job, refused, err)
+		}
+		refused = append(refused, "/proc/"+pid+"/environ", "/proc/"+pid+"/root/etc/passwd")
+		for _, path := range refused {
+			if asVcap("head", "-c", "1", path) == nil {
+				t.Errorf("vcap reads %s", path)
+			}
+		}
+	}
+	for _, path := range []string{
+		"/var/vcap/jobs/kube-apiserver/config/encryption.json", "/var/vcap/sys/log/kube-apiserver/audit.log",
+		"/var/vcap/store/etcd/member/snap/db",
+	} {
+		if !exists(path) || asVcap("head", "-c", "1", path) == nil {
+			t.Errorf("vcap reads %s, or there is none", path)
+		}
+	}
+	if err := asVcap("/bin/bash", "/var/vcap/jobs/kube-apiserver/bin/dns/healthy"); err != nil {
+		t.Errorf("the health check of bosh-dns: %v", err)
 	}
 }
 

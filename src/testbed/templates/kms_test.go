@@ -36,7 +36,7 @@ func (e *encrypted) render(active string, kms bool, keys ...any) {
 		in = in.linked(pluginLink)
 	}
 	content := mustRender(e.T, "kube-apiserver", in.with(values{"encryption": encryption}))["config/encryption.json"]
-	content = bytes.ReplaceAll(content, []byte("/var/vcap/data/kms-plugin/kms.sock"), []byte(e.socket))
+	content = bytes.ReplaceAll(content, []byte("/var/vcap/data/kms-plugin-socket/kms.sock"), []byte(e.socket))
 	if err := os.WriteFile(e.config, content, 0o600); err != nil {
 		e.Fatal(err)
 	}

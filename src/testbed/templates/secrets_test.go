@@ -29,7 +29,12 @@ const (
 	groupVcap reader = "vcap"
 	// ownUser runs the job, and nothing else.
 	ownUser reader = "the job's own user"
+	// ownUserUnderBPM does so under bpm.
+	ownUserUnderBPM reader = "the job's own user, under bpm"
 )
+
+// forBoshDNS are secrets of jobs with users of their own that vcap reads, and that open nothing.
+var forBoshDNS = []string{"health/client.key"}
 
 // secrets lists every rendered file that holds a secret. A row that is missing here is a secret that nobody has thought
 // about.
@@ -60,12 +65,12 @@ var secrets = map[string]struct {
 	"cinder-csi-node":    {onlyRoot, []string{"config/flags.json"}},
 	"ebs-csi-controller": {groupVcap, []string{"config/client.key", "config/flags.json"}},
 	"ebs-csi-node":       {onlyRoot, []string{"config/flags.json"}},
-	"etcd":               {groupVcap, []string{"config/peer.key", "config/s3_credentials", "config/server.key"}},
+	"etcd":               {ownUserUnderBPM, []string{"config/peer.key", "config/s3_credentials", "config/server.key"}},
 	"etcd-snapshot":      {onlyRoot, nil},
 	"etcd-defragment":    {onlyRoot, nil},
 	"flannel":            {onlyRoot, nil},
 	"kube-apiserver": {
-		groupVcap,
+		ownUserUnderBPM,
 		[]string{
 			"config/audit_webhook.json", "config/encryption.json", "config/etcd_client.key", "config/files.json",
 			"config/front_proxy_client.key", "config/kubelet_client.key", "config/server.key",
@@ -73,7 +78,7 @@ var secrets = map[string]struct {
 		},
 	},
 	"kube-controller-manager": {
-		groupVcap,
+		ownUserUnderBPM,
 		[]string{"config/client.key", "config/server.key", "config/service_account.key"},
 	},
 	"kube-proxy":     {onlyRoot, []string{"config/client.key"}},
@@ -94,7 +99,7 @@ var secrets = map[string]struct {
 			"config/client.key", "config/cloud.conf", "config/flags.json", "config/join_secret", "config/server.key",
 		},
 	},
-	"kms-plugin":     {groupVcap, []string{"config/flags.json"}},
+	"kms-plugin":     {ownUserUnderBPM, []string{"config/flags.json"}},
 	"kubelet-signer": {ownUser, []string{"config/client.key", "config/kubelet_ca.key"}},
 	"kubernetes-addons": {
 		onlyRoot,
@@ -194,7 +199,7 @@ func TestWhoReadsSecrets(t *testing.T) {
 				)
 			}
 			_, bpm := files["config/bpm.yml"]
-			if bpm != (secrets[job].reader == groupVcap) {
+			if bpm != slices.Contains([]reader{groupVcap, ownUserUnderBPM}, secrets[job].reader) {
 				t.Errorf("runs under bpm: %t; the table says that %s reads its secrets", bpm, secrets[job].reader)
 			}
 			dir := layOut(t, job, files)
@@ -203,7 +208,13 @@ func TestWhoReadsSecrets(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if secrets[job].reader == ownUser {
+				if slices.Contains(forBoshDNS, path) {
+					if info.Mode().Perm() != 0o640 || groupOf(info) != agentGroup() {
+						t.Errorf("bosh-dns cannot read %s: mode %s, group %d", path, info.Mode(), groupOf(info))
+					}
+					continue
+				}
+				if slices.Contains([]reader{ownUser, ownUserUnderBPM}, secrets[job].reader) {
 					if os.Geteuid() != 0 {
 						t.Skip("only root can give files to another user")
 					}
@@ -212,7 +223,9 @@ func TestWhoReadsSecrets(t *testing.T) {
 						t.Errorf("%s has group %d after pre-start; the job's user is %v", path, group, user)
 					}
 				}
-				want := map[reader]fs.FileMode{onlyRoot: 0, groupVcap: 0o040, ownUser: 0o040}[secrets[job].reader]
+				want := map[reader]fs.FileMode{
+					onlyRoot: 0, groupVcap: 0o040, ownUser: 0o040, ownUserUnderBPM: 0o040,
+				}[secrets[job].reader]
 				if got := info.Mode().Perm() & 0o047; got != want {
 					t.Errorf(
 						"%s has mode %s after pre-start; only %s must be able to read it", path, info.Mode(),
@@ -287,7 +300,7 @@ func layOut(t *testing.T, job string, files map[string][]byte) string {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := files["config/bpm.yml"]; ok {
+	if _, ok := files["config/bpm.yml"]; ok && !bytes.Contains(files["config/flags.json"], []byte(`"user_id"`)) {
 		return dir // vcap reads them
 	}
 	if _, ok := files["config/flags.json"]; ok {
