@@ -161,6 +161,8 @@ type Interception struct {
 	nft    knftables.Interface
 	log    *slog.Logger
 	clock  clock.PassiveClock
+	// interval is how often the server is asked.
+	interval time.Duration
 	// active is whether this process has written a table, last with these pods.
 	active  atomic.Bool
 	written time.Time
@@ -179,7 +181,7 @@ func New(config Config, log *slog.Logger) (*Interception, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nftables: %w", err)
 	}
-	return &Interception{config: config, nft: nft, log: log, clock: clock.RealClock{}}, nil
+	return &Interception{config: config, nft: nft, log: log, clock: clock.RealClock{}, interval: interval}, nil
 }
 
 // Keep writes the table while the server answers, and removes it otherwise and when ctx ends. An error means that a
@@ -190,7 +192,7 @@ func (i *Interception) Keep(ctx context.Context) error {
 			i.log.Error("cannot undo the interception", "error", err)
 		}
 	}()
-	ticker := time.NewTicker(interval)
+	ticker := time.NewTicker(i.interval)
 	defer ticker.Stop()
 	ended := i.watch(ctx)
 	for {

@@ -36,6 +36,8 @@ const (
 	askVariable = "NODEDNS_ASK"
 	// keepVariable makes the test's program keep an interception with this configuration.
 	keepVariable = "NODEDNS_KEEP"
+	// intervalVariable is how often it asks the server.
+	intervalVariable = "NODEDNS_INTERVAL"
 	// fromNode and fromPod say who has answered: the node's server, or the cluster's CoreDNS.
 	fromNode, fromPod = "192.0.2.1", "192.0.2.2"
 )
@@ -71,6 +73,9 @@ func keepUntilStopped(path string) error {
 	}
 	interception, err := New(config, slog.Default())
 	if err != nil {
+		return err
+	}
+	if interception.interval, err = time.ParseDuration(os.Getenv(intervalVariable)); err != nil {
 		return err
 	}
 	return interception.Keep(ctx)
@@ -254,7 +259,7 @@ func (w *world) serveNode(t *testing.T) *server {
 }
 
 // keep runs the interception until the returned function is called.
-func (w *world) keep(t *testing.T) (stop func()) {
+func (w *world) keep(t *testing.T, interval time.Duration) (stop func()) {
 	t.Helper()
 	path := filepath.Join(w.dir, "interception.json")
 	content, err := json.Marshal(w.config)
@@ -265,7 +270,7 @@ func (w *world) keep(t *testing.T) (stop func()) {
 		t.Fatal(err)
 	}
 	command := exec.Command(os.Args[0])
-	command.Env = append(os.Environ(), keepVariable+"="+path)
+	command.Env = append(os.Environ(), keepVariable+"="+path, intervalVariable+"="+interval.String())
 	command.Stdout, command.Stderr = t.Output(), t.Output()
 	if err := w.node.Do(command.Start); err != nil {
 		t.Fatal(err)
@@ -348,7 +353,9 @@ func TestPodsNoticeNothing(t *testing.T) {
 	w := newWorld(t)
 	executable(t)
 	expect(t, "a pod without the job", w.pod, 0, fromPod)
-	stop := w.keep(t)
+	// Long, so that also on a busy machine it is no look in between that notices the end of the server.
+	const interval = 3 * time.Second
+	stop := w.keep(t, interval)
 	expect(t, "a pod before the server", w.pod, 0, fromPod)
 	server := w.serveNode(t)
 	w.awaitActive(t, true)
@@ -406,7 +413,7 @@ func TestIsolatedPodsAskTheCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.serveNode(t)
-	w.keep(t)
+	w.keep(t, interval)
 	write := func(text string) {
 		t.Helper()
 		if err := os.WriteFile(w.config.Isolated, []byte(text), 0o600); err != nil {
