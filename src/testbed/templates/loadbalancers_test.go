@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +53,9 @@ type balancers struct {
 	environ []string
 	trusted *x509.CertPool // the certificates that ACM has
 }
+
+// balancerPorts are those of the controller on a VM.
+var balancerPorts = regexp.MustCompile(`\b331[012]\b`)
 
 func startBalancers(t *testing.T, ops ...string) *balancers {
 	t.Helper()
@@ -116,9 +120,8 @@ func startBalancers(t *testing.T, ops ...string) *balancers {
 		}
 	}
 	for name, content := range files {
-		for port, free := range b.ports {
-			content = bytes.ReplaceAll(content, []byte(port), []byte(free))
-		}
+		// Once, because a free port can have the digits of another one of these.
+		content = balancerPorts.ReplaceAllFunc(content, func(port []byte) []byte { return []byte(b.ports[string(port)]) })
 		content = bytes.ReplaceAll(
 			content, []byte("/var/vcap/jobs/aws-load-balancer-controller/config/kubeconfig.json"),
 			[]byte(b.Kubeconfig("system:aws-load-balancer-controller", "system:authenticated")),
