@@ -15,11 +15,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	cloudaws "kubernetes-release/cloud/aws"
 	"kubernetes-release/cloud/aws/iampolicy"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
-	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/store"
 )
@@ -31,20 +29,8 @@ func TestDriverGetsTheIOPSOfClasses(t *testing.T) {
 	if _, err := os.Stat(program); os.Getenv("COMPONENTS_DIR") == "" || err != nil {
 		t.Skipf("needs the real driver: set COMPONENTS_DIR (%v)", err)
 	}
-	policy, err := cloudaws.NewPolicy(
-		cloudaws.PolicyOptions{Role: preflight.Control, Cluster: cluster, VPC: awssim.LabVPC, Storage: true},
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	content, err := policy.JSON()
-	if err != nil {
-		t.Fatal(err)
-	}
 	world := ccmWorld()
-	if err := world.SetPolicy("kubernetes-control", content); err != nil {
-		t.Fatal(err)
-	}
+	setStoragePolicy(t, world)
 	b := start(t, world, awssim.Options{Disks: &disks{}})
 	client := startDriver(t, program, b)
 

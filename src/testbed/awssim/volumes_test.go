@@ -612,9 +612,9 @@ func TestVolumeCallsWithFaults(t *testing.T) {
 	wantCode(t, "not throttled any more", v.attach(id, controlID, device), "VolumeInUse")
 }
 
-// TestGeneratedPolicyOfStorage acts, with the credentials of a control VM, as an attacker who wants other volumes and
-// instances.
-func TestGeneratedPolicyOfStorage(t *testing.T) {
+// setStoragePolicy gives the role of control VMs the policy that is generated for storage.
+func setStoragePolicy(t *testing.T, world *store.World) {
+	t.Helper()
 	policy, err := cloudaws.NewPolicy(
 		cloudaws.PolicyOptions{Role: preflight.Control, Cluster: cluster, VPC: awssim.LabVPC, Storage: true},
 	)
@@ -625,11 +625,15 @@ func TestGeneratedPolicyOfStorage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := startVolumes(t, func(w *store.World) {
-		if err := w.SetPolicy("kubernetes-control", content); err != nil {
-			t.Fatal(err)
-		}
-	})
+	if err := world.SetPolicy("kubernetes-control", content); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestGeneratedPolicyOfStorage acts, with the credentials of a control VM, as an attacker who wants other volumes and
+// instances.
+func TestGeneratedPolicyOfStorage(t *testing.T) {
+	v := startVolumes(t, func(w *store.World) { setStoragePolicy(t, w) })
 	foreign, shared, own := v.volume(), v.volume(), v.volume()
 	tag := func(id, value string) {
 		_, err := v.ec2.CreateTags(
