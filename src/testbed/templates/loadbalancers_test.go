@@ -121,7 +121,9 @@ func startBalancers(t *testing.T, ops ...string) *balancers {
 	}
 	for name, content := range files {
 		// Once, because a free port can have the digits of another one of these.
-		content = balancerPorts.ReplaceAllFunc(content, func(port []byte) []byte { return []byte(b.ports[string(port)]) })
+		content = balancerPorts.ReplaceAllFunc(content, func(port []byte) []byte {
+			return []byte(b.ports[string(port)])
+		})
 		content = bytes.ReplaceAll(
 			content, []byte("/var/vcap/jobs/aws-load-balancer-controller/config/kubeconfig.json"),
 			[]byte(b.Kubeconfig("system:aws-load-balancer-controller", "system:authenticated")),
