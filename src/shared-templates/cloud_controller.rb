@@ -35,5 +35,9 @@
       'client' => 'tls.client',
       # In a new cluster, kubernetes-addons grants this permission once the whole control plane runs.
       'access_review' => { 'verb' => 'create', 'group' => 'authentication.k8s.io', 'resource' => 'tokenreviews' }
-    }]
+    }],
+    # The user of all processes that act in the cloud, on AWS with the VM's role.
+    'user_id' => 1_900_000_008,
+    'capabilities' => [],
+    'private_dir' => config
   )

@@ -78,12 +78,12 @@ func (l *lab) checkCAOfKubelets(t *testing.T, instance string) {
 	const script = `user=$(cat /var/vcap/sys/run/kubelet-signer/kubelet-signer.pid)
 own=/var/vcap/jobs/kubelet-signer/config
 try() { setpriv --reuid vcap --regid vcap --init-groups cat "$1" >/dev/null 2>&1 && echo "read $1"; }
-try /var/vcap/jobs/kube-scheduler/config/flags.json
+try /var/vcap/jobs/kube-apiserver/health/client.key
 try $own/kubelet_ca.key; try $own/client.key; try /proc/$user/root$own/kubelet_ca.key; try /proc/$user/environ
 find /var/vcap/jobs/*/ /var/vcap/data /var/vcap/store -name kubelet_ca.key 2>/dev/null | sort
 grep -E '^(Uid|CapEff|CapBnd)' /proc/$user/status`
 	want := []string{
-		"read /var/vcap/jobs/kube-scheduler/config/flags.json", // the friend: what vcap could read before
+		"read /var/vcap/jobs/kube-apiserver/health/client.key", // the friend: what bosh-dns reads as vcap
 		"/var/vcap/jobs/kubelet-signer/config/kubelet_ca.key",
 	}
 	for _, line := range strings.Split(strings.TrimSpace(l.ssh(t, instance, "sh", "-c", script)), "\n") {

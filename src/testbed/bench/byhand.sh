@@ -30,9 +30,12 @@ mkdir -p /var/vcap/data/containerd /var/vcap/data/cni/{bin,conf}
 install -d -o root -g root -m 755 /var/vcap/data/{kubelet,cloud-provider} # root's alone, or the programs refuse them
 cp /etc/resolv.conf /var/vcap/data/kubelet/resolv.conf
 install -d -o 1900000003 -g 1900000003 -m 700 /var/vcap/store/etcd # that of etcd, as its pre-start does
-for owner in 1900000001:kubelet-signer 1900000003:etcd 1900000004:kube-apiserver 1900000005:kube-controller-manager; do
-  chgrp -R "${owner%:*}" "$jobs/${owner#*:}/config" # the group of the process's user, as its launcher does
+install -d -o 1900000008 -g 1900000008 -m 700 /var/vcap/data/ebs-csi-controller-socket
+for owner in 1:kubelet-signer 3:etcd 4:kube-apiserver 5:kube-controller-manager 6:kubelet-csr-approver 7:kube-scheduler \
+  8:cloud-controller-manager 8:ebs-csi-controller 9:metrics-server; do
+  chgrp -R "190000000${owner%:*}" "$jobs/${owner#*:}/config" # the group of the process's user, as its launcher does
 done
+chgrp -R 1900000010 "$jobs/node-labeler/config"
 
 begin etcd containerd
 import_images >images.log 2>&1 &

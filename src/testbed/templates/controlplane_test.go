@@ -398,6 +398,7 @@ func checkUsers(t *testing.T) {
 	}
 	for job, user := range map[string]string{
 		"etcd": "1900000003", "kube-apiserver": "1900000004", "kube-controller-manager": "1900000005",
+		"kube-scheduler": "1900000007",
 	} {
 		output, err := exec.Command("pgrep", "--uid", user).Output()
 		pid := strings.TrimSpace(string(output))

@@ -25,8 +25,6 @@ type reader string
 const (
 	// onlyRoot runs the job.
 	onlyRoot reader = "root"
-	// groupVcap runs the job under bpm.
-	groupVcap reader = "vcap"
 	// ownUser runs the job, and nothing else.
 	ownUser reader = "the job's own user"
 	// ownUserUnderBPM does so under bpm.
@@ -43,11 +41,11 @@ var secrets = map[string]struct {
 	files  []string
 }{
 	"cloud-controller-manager": {
-		groupVcap,
+		ownUserUnderBPM,
 		[]string{"config/client.key", "config/cloud.conf", "config/flags.json", "config/server.key"},
 	},
 	"openstack-cloud-controller-manager": {
-		groupVcap,
+		ownUserUnderBPM,
 		[]string{"config/client.key", "config/cloud.conf", "config/flags.json", "config/server.key"},
 	},
 	"cloud-controller-image": {onlyRoot, []string{"config/cloud.conf", "config/controller.json"}},
@@ -57,13 +55,13 @@ var secrets = map[string]struct {
 	"cloud-provider":         {onlyRoot, []string{"config/cloud.conf", "config/environment"}},
 	"containerd":             {onlyRoot, []string{"config/flags.json", "config/write-registry-hosts"}},
 	"aws-load-balancer-controller": {
-		groupVcap, []string{"config/client.key", "config/flags.json", "config/server.key"},
+		ownUserUnderBPM, []string{"config/client.key", "config/flags.json", "config/server.key"},
 	},
 	"cinder-csi-controller": {
-		groupVcap, []string{"config/client.key", "config/cloud.conf", "config/flags.json"},
+		ownUserUnderBPM, []string{"config/client.key", "config/cloud.conf", "config/flags.json"},
 	},
 	"cinder-csi-node":    {onlyRoot, []string{"config/flags.json"}},
-	"ebs-csi-controller": {groupVcap, []string{"config/client.key", "config/flags.json"}},
+	"ebs-csi-controller": {ownUserUnderBPM, []string{"config/client.key", "config/flags.json"}},
 	"ebs-csi-node":       {onlyRoot, []string{"config/flags.json"}},
 	"etcd":               {ownUserUnderBPM, []string{"config/peer.key", "config/s3_credentials", "config/server.key"}},
 	"etcd-snapshot":      {onlyRoot, nil},
@@ -82,19 +80,19 @@ var secrets = map[string]struct {
 		[]string{"config/client.key", "config/server.key", "config/service_account.key"},
 	},
 	"kube-proxy":     {onlyRoot, []string{"config/client.key"}},
-	"kube-scheduler": {groupVcap, []string{"config/client.key", "config/server.key"}},
+	"kube-scheduler": {ownUserUnderBPM, []string{"config/client.key", "config/server.key"}},
 	"kubectl":        {onlyRoot, []string{"config/client.key"}},
 	"kubelet": {
 		onlyRoot,
 		[]string{"config/credential-providers.json", "config/flags.json", "config/join_secret"},
 	},
-	"metrics-server":           {groupVcap, []string{"config/client.key", "config/server.key"}},
+	"metrics-server":           {ownUserUnderBPM, []string{"config/client.key", "config/server.key"}},
 	"network-policy":           {onlyRoot, nil},
 	"node-firewall":            {onlyRoot, nil},
 	"node-local-dns":           {ownUser, nil},
 	"node-termination-handler": {onlyRoot, []string{"config/flags.json"}},
 	"kubelet-csr-approver": {
-		groupVcap,
+		ownUserUnderBPM,
 		[]string{
 			"config/client.key", "config/cloud.conf", "config/flags.json", "config/join_secret", "config/server.key",
 		},
@@ -105,7 +103,7 @@ var secrets = map[string]struct {
 		onlyRoot,
 		[]string{"config/bootstrap.key", "config/client.key", "config/manifests/90-operator.yml"},
 	},
-	"node-labeler": {groupVcap, []string{"config/client.key"}},
+	"node-labeler": {ownUserUnderBPM, []string{"config/client.key"}},
 	"pod-roles":    {onlyRoot, nil},
 	"smoke-tests":  {onlyRoot, []string{"config/client.key"}},
 }
@@ -199,7 +197,7 @@ func TestWhoReadsSecrets(t *testing.T) {
 				)
 			}
 			_, bpm := files["config/bpm.yml"]
-			if bpm != slices.Contains([]reader{groupVcap, ownUserUnderBPM}, secrets[job].reader) {
+			if bpm != (secrets[job].reader == ownUserUnderBPM) {
 				t.Errorf("runs under bpm: %t; the table says that %s reads its secrets", bpm, secrets[job].reader)
 			}
 			dir := layOut(t, job, files)
@@ -223,9 +221,7 @@ func TestWhoReadsSecrets(t *testing.T) {
 						t.Errorf("%s has group %d after pre-start; the job's user is %v", path, group, user)
 					}
 				}
-				want := map[reader]fs.FileMode{
-					onlyRoot: 0, groupVcap: 0o040, ownUser: 0o040, ownUserUnderBPM: 0o040,
-				}[secrets[job].reader]
+				want := map[reader]fs.FileMode{onlyRoot: 0, ownUser: 0o040, ownUserUnderBPM: 0o040}[secrets[job].reader]
 				if got := info.Mode().Perm() & 0o047; got != want {
 					t.Errorf(
 						"%s has mode %s after pre-start; only %s must be able to read it", path, info.Mode(),
@@ -299,9 +295,6 @@ func layOut(t *testing.T, job string, files map[string][]byte) string {
 		return errors.Join(err, os.Lchown(path, -1, agentGroup()))
 	}); err != nil {
 		t.Fatal(err)
-	}
-	if _, ok := files["config/bpm.yml"]; ok && !bytes.Contains(files["config/flags.json"], []byte(`"user_id"`)) {
-		return dir // vcap reads them
 	}
 	if _, ok := files["config/flags.json"]; ok {
 		// What pre-start runs. That the job's programs are missing is found later.
