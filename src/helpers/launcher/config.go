@@ -75,9 +75,7 @@ type Config struct {
 	// becomes the user before it waits for anything, for which bpm.yml must list startCapabilities.
 	UserID int `json:"user_id"`
 	// UserDirs are directories that check gives to the user with everything in them; it creates those that are missing.
-	// UserFiles are patterns of files that it gives to the user, in directories that others can write to.
-	UserDirs  []string `json:"user_dirs"`
-	UserFiles []string `json:"user_files"`
+	UserDirs []string `json:"user_dirs"`
 	// WritablePaths are where the process can write to files; paths that do not exist are left out. Without this field
 	// it can write wherever its user can.
 	WritablePaths []string `json:"writable_paths"`

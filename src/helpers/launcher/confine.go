@@ -81,9 +81,6 @@ func (c *Config) validateConfinement(v *validation) {
 	for i, path := range c.UserDirs {
 		v.absolute(fmt.Sprintf("user_dirs[%d]", i), path)
 	}
-	for i, path := range c.UserFiles {
-		v.absolute(fmt.Sprintf("user_files[%d]", i), path)
-	}
 	if c.UserID < 0 || c.UserID >= maxUserID {
 		v.problem("user_id is %d: set a number between 0 and %d", c.UserID, maxUserID)
 	}
@@ -91,8 +88,8 @@ func (c *Config) validateConfinement(v *validation) {
 	if c.UserID != 0 && (c.Capabilities == nil || others || c.PrivateDir == "") {
 		v.problem("user_id requires capabilities, a list of nothing but NET_BIND_SERVICE, and private_dir")
 	}
-	if c.UserID == 0 && len(c.UserDirs)+len(c.UserFiles) > 0 {
-		v.problem("user_dirs and user_files require user_id")
+	if c.UserID == 0 && len(c.UserDirs) > 0 {
+		v.problem("user_dirs requires user_id")
 	}
 	if c.WritablePaths != nil && (c.Capabilities == nil || slices.Contains(c.Capabilities, "SYS_ADMIN")) {
 		v.problem("writable_paths requires capabilities without SYS_ADMIN, with which the process could undo it")

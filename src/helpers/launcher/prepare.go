@@ -80,9 +80,6 @@ func (c *Config) protect() error {
 	for _, path := range c.UserDirs {
 		problems = append(problems, rootfile.GiveTree(path, c.UserID))
 	}
-	for _, pattern := range c.UserFiles {
-		problems = append(problems, rootfile.GiveFiles(pattern, c.UserID))
-	}
 	return errors.Join(problems...)
 }
 

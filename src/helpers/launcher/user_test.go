@@ -32,11 +32,10 @@ func newUnderBPM(t *testing.T) underBPM {
 	b.reachable()
 	b.lay("job/config/server.key", "the key")
 	b.lay("store/fake/data", "the data")
-	b.lay("log/audit.log", "the log")
 	b.configure()
 	for path, owner := range map[string]int{
 		"job": 0, "job/config": 0, "job/config/server.key": 0, "job/config/flags.json": 0,
-		"store/fake": vcap, "store/fake/data": vcap, "log": vcap, "log/audit.log": vcap,
+		"store/fake": vcap, "store/fake/data": vcap,
 	} {
 		mode := os.FileMode(0o640)
 		if info, err := os.Stat(b.path(path)); err == nil && info.IsDir() {
@@ -76,13 +75,12 @@ func (b underBPM) configure() {
 		"pidfile": "", "log_dir": "", "flag_check": "none",
 		"executable": "/bin/sh",
 		"arguments": []string{"-c", "id -u; id -G; echo $TMPDIR; cat " + b.path("job/config/server.key") + " " +
-			b.path("store/fake/data") + " " + b.path("log/audit.log") + "; cat /proc/self/status >&2"},
+			b.path("store/fake/data") + "; cat /proc/self/status >&2"},
 		"setup":        []string{"/bin/sh", "-c", "echo set up by $(id -u)"},
 		"user_id":      ownUser,
 		"capabilities": []string{},
 		"private_dir":  b.path("job/config"),
 		"user_dirs":    []string{b.path("store/fake")},
-		"user_files":   []string{b.path("log/audit*.log*")},
 	})
 	b.lay("job/config/flags.json", b.read("flags.json"))
 }
@@ -119,7 +117,7 @@ var ofBPM = []uintptr{
 // TestOwnUserUnderBPM: what vcap has read and written before belongs to the process, which has no capability.
 func TestOwnUserUnderBPM(t *testing.T) {
 	b := newUnderBPM(t)
-	files := []string{"job/config/server.key", "store/fake/data", "log/audit.log"}
+	files := []string{"job/config/server.key", "store/fake/data"}
 	for _, file := range files {
 		if err := b.vcapReads(file); err != nil {
 			t.Fatalf("vcap reads %s before check: %v", file, err)
@@ -138,7 +136,7 @@ func TestOwnUserUnderBPM(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
-	want := fmt.Sprintf("%d\n%[1]d %d\n/dev/shm\nthe keythe datathe log", ownUser, vcap)
+	want := fmt.Sprintf("%d\n%[1]d %d\n/dev/shm\nthe keythe data", ownUser, vcap)
 	if stdout != want {
 		t.Errorf("it printed %q, want %q", stdout, want)
 	}

@@ -38,7 +38,7 @@ var localAttacks = []localAttack{
 	{"certificates of kubelet", `ls /var/vcap/data/kubelet/pki 2>/dev/null`, ""},
 	{"volumes of pods", `ls /var/vcap/data/kubelet/pods 2>/dev/null`, ""},
 	{"file systems of containers", `ls /var/vcap/data/containerd 2>/dev/null`, ""},
-	{"audit log", `cat /var/vcap/sys/log/kube-apiserver/audit*.log 2>/dev/null | head -c 100`, ""},
+	{"audit log", `cat /var/vcap/sys/log/kubernetes-audit/*.log 2>/dev/null | head -c 100`, ""},
 	{"logs", `cat /var/vcap/sys/log/*/*.log 2>/dev/null | head -c 100`, ""},
 	{"records of BOSH", `cat /var/vcap/instance/dns/records.json 2>/dev/null | head -c 100`, ""},
 

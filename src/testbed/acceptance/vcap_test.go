@@ -118,7 +118,7 @@ as_vcap() { setpriv --reuid=1000 --regid=1000 --clear-groups "$@" >/dev/null 2>&
 cd /var/vcap/jobs
 under_bpm=$(dirname $(dirname */config/bpm.yml))
 for path in $(for job in $under_bpm; do echo $job/config/{*.key,*.conf,encryption.json,flags.json}; done) \
-    /var/vcap/sys/log/kube-apiserver/audit*.log /var/vcap/store/etcd/member/snap/db; do
+    /var/vcap/sys/log/kubernetes-audit/*.log /var/vcap/store/etcd/member/snap/db; do
   [[ -e $path ]] || continue
   echo "has ${path##*/}"
   as_vcap head -c 1 "$path" && echo "vcap reads $path"

@@ -218,11 +218,12 @@ var launcherJob = map[string]string{
   executable: /var/vcap/jobs/web/bin/kube-launcher
   args: [exec, /var/vcap/jobs/web/config/flags.json]
   capabilities: [DAC_READ_SEARCH, KILL, SETGID, SETPCAP, SETUID]
-  unsafe: {unrestricted_volumes: [{path: /var/vcap/store/web, writable: true}]}
+  unsafe: {unrestricted_volumes: [
+    {path: /var/vcap/store/web, writable: true}, {path: /var/vcap/sys/log/audit-web, writable: true}]}
 `,
 	"config/flags.json": `{"process": "web", "executable": "/var/vcap/packages/tool/bin/serve", "flag_check": "none",
   "user_id": 1900000003, "capabilities": [], "private_dir": "/var/vcap/jobs/web/config",
-  "user_dirs": ["/var/vcap/store/web"], "user_files": ["/var/vcap/sys/log/web/audit*.log"]}`,
+  "user_dirs": ["/var/vcap/store/web", "/var/vcap/sys/log/audit-web"]}`,
 	"config/server.key": "key",
 }
 
@@ -233,12 +234,12 @@ func TestLauncherBecomesAnotherUser(t *testing.T) {
 	files["bin/kube-launcher"] = launcherProgram(t)
 	v := machine(t, map[string]map[string]string{"web": files})
 	const begin = `cd /var/vcap
-owned="store/web/data sys/log/web/audit.log"
+owned="store/web/data sys/log/audit-web/audit.log"
 as_vcap() { setpriv --reuid=1000 --regid=1000 --clear-groups "$@"; }
 `
-	expect(t, v, begin+`mkdir store/web
+	expect(t, v, begin+`mkdir store/web sys/log/audit-web
 for file in $owned; do echo old > $file; done
-chown -R vcap:vcap store/web sys/log/web
+chown -R vcap:vcap store/web
 as_vcap cat jobs/web/config/server.key; echo
 jobs/web/bin/kube-launcher check jobs/web/config/flags.json 2> /dev/null
 bpm start web
@@ -247,6 +248,7 @@ stat -c %u store/web $owned /proc/$(pgrep -P $(bpm pid web))`, "key"+strings.Rep
 	expect(t, v, begin+`grep -e ^Cap -e ^NoNew -e '^writable.*/\(store\|tmp\|log\)' sys/log/web/report`,
 		"CapEff:0000000000000000\nCapBnd:0000000000000000\nCapAmb:0000000000000000\nNoNewPrivs:1\n"+
 			"writable /var/vcap/store/web\nwritable /var/vcap/sys/log/web")
+	expect(t, v, `grep -c ' /var/vcap/sys/log/audit-web [^ ]* rw' /proc/$(bpm pid web)/mounts`, "1")
 	expect(t, v, begin+`init=$(bpm pid web); process=$(pgrep -P $init)
 for path in /proc/{$init,$process}/{environ,root/etc/passwd} jobs/web/config/server.key $owned; do
   head -c 1 $path > /dev/null || echo "root does not read $path"

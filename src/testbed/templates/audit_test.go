@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	auditLog  = "/var/vcap/sys/log/kube-apiserver/audit.log"
+	auditLog  = "/var/vcap/sys/log/kubernetes-audit/audit.log"
 	serverURL = "https://api.prod.kubernetes.internal:6443"
 	serverCA  = "/var/vcap/jobs/kubelet/config/ca.pem"
 )

@@ -418,7 +418,7 @@ func checkUsers(t *testing.T) {
 		}
 	}
 	for _, path := range []string{
-		"/var/vcap/jobs/kube-apiserver/config/encryption.json", "/var/vcap/sys/log/kube-apiserver/audit.log",
+		"/var/vcap/jobs/kube-apiserver/config/encryption.json", "/var/vcap/sys/log/kubernetes-audit/audit.log",
 		"/var/vcap/store/etcd/member/snap/db",
 	} {
 		if !exists(path) || asVcap("head", "-c", "1", path) == nil {

@@ -90,34 +90,3 @@ func give(file *os.File, user int) error {
 	}
 	return nil
 }
-
-// GiveFiles gives the files of a directory whose names match the last part of a pattern (path.Match) to a user and the
-// group of the same number, as GiveTree does. The directory itself stays as it is; one that does not exist has none.
-func GiveFiles(pattern string, user int) error {
-	dir, err := openMode(filepath.Dir(pattern), 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = dir.Close() }()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return fmt.Errorf("directory %s: %w", dir.Name(), err)
-	}
-	for _, name := range names {
-		matches, err := filepath.Match(filepath.Base(pattern), name)
-		if err != nil {
-			return fmt.Errorf("%s: %w", pattern, err)
-		}
-		if !matches {
-			continue
-		}
-		err = giveFile(dir, filepath.Join(dir.Name(), name), user)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
-}

@@ -97,14 +97,9 @@ func TestGiveRefusesWhatAnAttackerPlants(t *testing.T) {
 			dir, _ := s.store()
 			path := filepath.Join(dir, "member", "audit.log")
 			s.must(c.plant(s, path))
-			for _, give := range []func() error{
-				func() error { return GiveTree(dir, own) },
-				func() error { return GiveFiles(filepath.Join(dir, "member", "audit*.log"), own) },
-			} {
-				if err := give(); err == nil || !strings.Contains(err.Error(), c.want) ||
-					!strings.Contains(err.Error(), path) {
-					t.Errorf("got %v, want %q and %s", err, c.want, path)
-				}
+			if err := GiveTree(dir, own); err == nil || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), path) {
+				t.Errorf("got %v, want %q and %s", err, c.want, path)
 			}
 			s.untouched()
 			if user, _, _ := owners(t, s.file); user != 0 {
@@ -123,26 +118,6 @@ func TestGiveRefusesWhatAnAttackerPlants(t *testing.T) {
 			t.Errorf("root's directory was given to %d", user)
 		}
 	})
-}
-
-func TestGiveFiles(t *testing.T) {
-	requireRoot(t)
-	s := newScene(t)
-	names := []string{"audit.log", "audit-2026-11-25T22-00-00.000.log.gz", "other.log"}
-	for _, name := range names {
-		s.must(os.WriteFile(filepath.Join(s.job, name), nil, 0o600))
-		s.must(os.Chown(filepath.Join(s.job, name), vcap, vcap))
-	}
-	s.must(GiveFiles(filepath.Join(s.job, "audit*.log*"), own))
-	s.own(filepath.Join(s.job, names[0]), 0o600)
-	s.own(filepath.Join(s.job, names[1]), 0o600)
-	if user, _, _ := owners(t, filepath.Join(s.job, names[2])); user != vcap {
-		t.Errorf("%s belongs to %d", names[2], user)
-	}
-	if user, group, mode := owners(t, s.job); user != 0 || group != vcap || mode != 0o770 {
-		t.Errorf("the directory belongs to %d:%d with mode %o", user, group, mode)
-	}
-	s.must(GiveFiles(filepath.Join(s.job, "missing", "*"), own))
 }
 
 // TestHandFiles: vcap lists the directory, and reads what is written there for everybody later, but no key.
