@@ -57,7 +57,10 @@ func TestCountsFailures(t *testing.T) {
 			http.Error(w, "rpc error: code = Unknown desc = raft proposal dropped", http.StatusInternalServerError)
 			return
 		case r.Method == http.MethodPost && writes.Load() == 6:
-			refuse(w, metav1.Status{Code: http.StatusInternalServerError, Message: "etcdserver: request timed out"})
+			refuse(w, metav1.Status{
+				Status: metav1.StatusFailure, Code: http.StatusInternalServerError,
+				Message: "etcdserver: request timed out",
+			})
 			return
 		case r.URL.Query().Get("watch") != "":
 			if watches.Add(1) == 2 {
