@@ -186,19 +186,24 @@ func (l *lab) checkDisaster(t *testing.T, bucket *snapshotBucket) {
 // says: their Nodes are those of the VMs before.
 func (l *lab) recreateWithRestoredNodes(t *testing.T, control ...int) {
 	t.Helper()
-	var instances []string
 	for _, i := range control {
 		instance := fmt.Sprintf("control/%d", i)
-		identity := l.identity(t, instance)
-		if got := l.mustKubectl(
-			t, "", "get", "node", identity.Name, "-o", "jsonpath={.spec.providerID}",
-		); got == identity.ProviderID {
+		if l.hasNodeOfItsOwn(t, instance) {
 			t.Errorf("the Node of %s is of this VM already, so this test proves nothing", instance)
 		}
 		l.mustRun(t, deployTimeout, "recreate", instance)
-		instances = append(instances, instance)
+		if !l.hasNodeOfItsOwn(t, instance) {
+			t.Errorf("the Node of %s is that of another VM", instance)
+		}
 	}
-	l.machines(t, instances)
+}
+
+// hasNodeOfItsOwn reports whether the Node with the name of this VM is of this VM, and not of one before.
+func (l *lab) hasNodeOfItsOwn(t *testing.T, instance string) bool {
+	t.Helper()
+	identity := l.identity(t, instance)
+	provider := l.mustKubectl(t, "", "get", "node", identity.Name, "-o", "jsonpath={.spec.providerID}")
+	return provider == identity.ProviderID
 }
 
 // snapshotBucket is a bucket of the simulated S3.
