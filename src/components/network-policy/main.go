@@ -24,6 +24,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -113,7 +114,7 @@ func (s settings) run(ctx context.Context) error {
 		return err
 	}
 	controller, err := netpol.NewNetworkPolicyController(
-		client, options, pods, policies, namespaces, &sync.Mutex{}, iptables, sets,
+		client, options, distinctNames{pods}, distinctNames{policies}, namespaces, &sync.Mutex{}, iptables, sets,
 	)
 	if err != nil {
 		return err
@@ -206,11 +207,14 @@ func (s settings) available(ctx context.Context, client kubernetes.Interface) er
 // all pods. It also drops the annotations of policies, by which the controller limits its log (getIptablesNFlogLimit in
 // pkg/controllers/netpol/utils.go of kube-router). It accepts limits that iptables refuses, such as 0/minute, and
 // writes the rules of all policies at once: whoever can create a policy in one namespace would stop those of all
-// others.
+// others. The same holds for a policy with too many networks.
 func withoutUnused(object any) (any, error) {
 	if object, ok := object.(metav1.Object); ok {
 		object.SetManagedFields(nil)
 		object.SetAnnotations(nil)
+	}
+	if policy, ok := object.(*networkingv1.NetworkPolicy); ok {
+		policy.Spec.Ingress, policy.Spec.Egress = fitting(policy)
 	}
 	pod, ok := object.(*corev1.Pod)
 	if !ok {

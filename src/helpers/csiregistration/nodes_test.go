@@ -166,3 +166,50 @@ func TestNodesCannotAttachVolumesElsewhere(t *testing.T) {
 		return nil
 	})
 }
+
+// TestNodesCannotKeepAPIServersBusy is root on a worker that names so many drivers in its CSINode that the policy takes
+// a processor for seconds: it looks at each of them for each Node of the cluster.
+func TestNodesCannotKeepAPIServersBusy(t *testing.T) {
+	cluster := startWithPolicy(t)
+	const name = "ip-10-0-0-5.ec2.internal"
+	var uid types.UID
+	for i := range 20 {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("other-%d", i)}}
+		if i == 0 {
+			node.Name = name
+		}
+		created, err := cluster.Admin().CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			uid = created.UID
+		}
+	}
+	csiNodes := cluster.ClientFor("system:node:"+name, "system:nodes").StorageV1().CSINodes()
+	create := func(drivers int) error {
+		owners := []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: uid}}
+		csiNode := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owners}}
+		for i := range drivers {
+			driver := storagev1.CSINodeDriver{Name: fmt.Sprintf("a%d.example.com", i), NodeID: "a"}
+			csiNode.Spec.Drivers = append(csiNode.Spec.Drivers, driver)
+		}
+		_, err := csiNodes.Create(t.Context(), csiNode, metav1.CreateOptions{})
+		return err
+	}
+	eventually.Succeeds(t, 30*time.Second, "the policy knows the Nodes", func() error {
+		if err := create(101); !apierrors.IsForbidden(err) {
+			_ = csiNodes.Delete(t.Context(), name, metav1.DeleteOptions{})
+			return fmt.Errorf("101 drivers: %w", err)
+		}
+		return nil
+	})
+	started := time.Now()
+	kubetest.MustForbid(t, "thousands of drivers", create(10000), "100 drivers")
+	if took := time.Since(started); took > 5*time.Second {
+		t.Errorf("the API server took %s", took)
+	}
+	if err := create(20); err != nil {
+		t.Errorf("20 drivers: %v", err)
+	}
+}

@@ -140,12 +140,19 @@ func TestLabelsAreOfTheInstance(t *testing.T) {
 func withPolicies(t *testing.T) *kubetest.Cluster {
 	t.Helper()
 	cluster := kubetest.Start(t, kubetest.Options{})
+	applyManifest(t, cluster, "kubernetes-addons", "10-nodes.yml")
+	return cluster
+}
+
+// applyManifest applies one of a job, and returns when the API server enforces its policies.
+func applyManifest(t *testing.T, cluster *kubetest.Cluster, job, name string) {
+	t.Helper()
 	dir := t.TempDir()
-	manifest, err := os.ReadFile("../../../jobs/kubernetes-addons/templates/manifests/10-nodes.yml")
+	manifest, err := os.ReadFile(filepath.Join("../../../jobs", job, "templates/manifests", name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "10-nodes.yml"), manifest, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name), manifest, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -154,7 +161,6 @@ func withPolicies(t *testing.T) *kubetest.Cluster {
 		t.Fatal(err)
 	}
 	cluster.AwaitPolicies()
-	return cluster
 }
 
 // startKeeper runs the keeper of these instances until the test ends.

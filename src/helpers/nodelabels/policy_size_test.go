@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -119,5 +120,66 @@ func TestNodesCannotKeepTheirCSINodes(t *testing.T) {
 	}), "more than 10 owners")
 	if err := create(func(*metav1.ObjectMeta) {}); err != nil {
 		t.Errorf("kubelet's own: %v", err)
+	}
+}
+
+// TestNodesWriteSmallRecords is root on a worker that fills etcd by its Lease, whose renewals the audit log leaves out,
+// or by its CSINode, or keeps what watches CSINodes busy with thousands of drivers.
+func TestNodesWriteSmallRecords(t *testing.T) {
+	cluster, worker := withNodes(t)
+	node, err := cluster.Admin().CoreV1().Nodes().Get(t.Context(), stolen, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owners := []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: stolen, UID: node.UID}}
+	text := strings.Repeat("x", 200<<10)
+	leases := worker.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	// As kubelet does (NewController in k8s.io/component-helpers/apimachinery/lease).
+	seconds, holder, now := int32(40), stolen, metav1.NowMicro()
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: stolen, OwnerReferences: owners},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &now,
+		},
+	}
+	large := lease.DeepCopy()
+	large.Annotations = map[string]string{"example.com/a": text}
+	_, err = leases.Create(t.Context(), large, metav1.CreateOptions{})
+	kubetest.MustForbid(t, "a Lease with an annotation", err, "of leases a node can write 4096 characters")
+	lease, err = leases.Create(t.Context(), lease, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("kubelet's own: %v", err)
+	}
+	lease.Spec.RenewTime = &metav1.MicroTime{Time: now.Add(1)}
+	if lease, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
+		t.Fatalf("kubelet renews it: %v", err)
+	}
+	lease.Spec.HolderIdentity = &text
+	_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
+	kubetest.MustForbid(t, "a Lease with a long holder", err, "of leases a node can write 4096 characters")
+
+	csiNodes := worker.StorageV1().CSINodes()
+	record := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: stolen, OwnerReferences: owners}}
+	drivers := func(n int) *storagev1.CSINode {
+		changed := record.DeepCopy()
+		for i := range n {
+			changed.Spec.Drivers = append(changed.Spec.Drivers, storagev1.CSINodeDriver{
+				Name: fmt.Sprintf("a%d.example.com", i), NodeID: strings.Repeat("i", 100),
+				TopologyKeys: []string{"topology.example.com/zone", "kubernetes.io/os"},
+			})
+		}
+		return changed
+	}
+	_, err = csiNodes.Create(t.Context(), drivers(10000), metav1.CreateOptions{})
+	kubetest.MustForbid(t, "a CSINode with thousands of drivers", err, "100 drivers in its CSINode, not 10000")
+	annotated := record.DeepCopy()
+	annotated.Annotations = map[string]string{"example.com/a": text}
+	_, err = csiNodes.Create(t.Context(), annotated, metav1.CreateOptions{})
+	kubetest.MustForbid(t, "a CSINode with an annotation", err, "of csinodes a node can write 65536 characters")
+	if record, err = csiNodes.Create(t.Context(), record, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("kubelet's own, without drivers: %v", err)
+	}
+	if _, err := csiNodes.Update(t.Context(), drivers(20), metav1.UpdateOptions{}); err != nil {
+		t.Errorf("with 20 drivers: %v", err)
 	}
 }
