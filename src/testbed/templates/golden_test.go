@@ -450,7 +450,10 @@ var controllerLink = map[string]values{"cloud-controller": {}}
 // cniLink is the default configuration of flannel.
 func cniLink(t testing.TB) map[string]values {
 	t.Helper()
-	return map[string]values{"cni": {"cni_config": readJob(t, "flannel").Properties["cni_config"].Default}}
+	properties := readJob(t, "flannel").Properties
+	return map[string]values{"cni": {
+		"backend": properties["backend"].Default, "cni_config": properties["cni_config"].Default,
+	}}
 }
 
 func goldenCases(t testing.TB, job string) map[string]input {
