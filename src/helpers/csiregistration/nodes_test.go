@@ -204,11 +204,7 @@ func TestNodesCannotKeepAPIServersBusy(t *testing.T) {
 		}
 		return nil
 	})
-	started := time.Now()
 	kubetest.MustForbid(t, "thousands of drivers", create(10000), "100 drivers")
-	if took := time.Since(started); took > 5*time.Second {
-		t.Errorf("the API server took %s", took)
-	}
 	if err := create(20); err != nil {
 		t.Errorf("20 drivers: %v", err)
 	}
