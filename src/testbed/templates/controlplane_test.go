@@ -400,12 +400,7 @@ func checkUsers(t *testing.T) {
 		"etcd": "1900000003", "kube-apiserver": "1900000004", "kube-controller-manager": "1900000005",
 		"kube-scheduler": "1900000007",
 	} {
-		output, err := exec.Command("pgrep", "--uid", user).Output()
-		pid := strings.TrimSpace(string(output))
-		if err != nil || pid == "" || strings.Contains(pid, "\n") {
-			t.Errorf("user %s of %s has the processes %q, %v; want one", user, job, pid, err)
-			continue
-		}
+		pid := processOf(t, user)
 		refused, err := filepath.Glob("/var/vcap/jobs/" + job + "/config/*.key")
 		if err != nil || len(refused) == 0 {
 			t.Errorf("%s has the keys %q, %v", job, refused, err)
@@ -428,6 +423,22 @@ func checkUsers(t *testing.T) {
 	if err := asVcap("/bin/bash", "/var/vcap/jobs/kube-apiserver/bin/dns/healthy"); err != nil {
 		t.Errorf("the health check of bosh-dns: %v", err)
 	}
+}
+
+// processOf waits until a user has a process, which bpm has started as vcap, and returns its id.
+func processOf(t *testing.T, user string) (pid string) {
+	t.Helper()
+	eventually.Succeeds(t, 30*time.Second, "the process of user "+user, func() error {
+		output, err := exec.Command("pgrep", "--uid", user).Output()
+		if err != nil {
+			return fmt.Errorf("pgrep finds none: %w", err)
+		}
+		if pid = strings.TrimSpace(string(output)); strings.Contains(pid, "\n") {
+			return fmt.Errorf("there are several: %q", pid)
+		}
+		return nil
+	})
+	return pid
 }
 
 // checkMetricsAPI checks that the API server verifies metrics-server and forwards requests to it with the name of their
