@@ -29,13 +29,14 @@ sysctl -q -w net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1
 mkdir -p /var/vcap/data/containerd /var/vcap/data/cni/{bin,conf}
 install -d -o root -g root -m 755 /var/vcap/data/{kubelet,cloud-provider} # root's alone, or the programs refuse them
 cp /etc/resolv.conf /var/vcap/data/kubelet/resolv.conf
-install -d -o 1900000003 -g 1900000003 -m 700 /var/vcap/store/etcd # that of etcd, as its pre-start does
+# Those of the processes' users, as pre-start does.
+install -d -o 1900000003 -g 1900000003 -m 700 /var/vcap/store/etcd
+install -d -o 1900000004 -g 1900000004 -m 700 /var/vcap/sys/log/kubernetes-audit
 install -d -o 1900000008 -g 1900000008 -m 700 /var/vcap/data/ebs-csi-controller-socket
-for owner in 1:kubelet-signer 3:etcd 4:kube-apiserver 5:kube-controller-manager 6:kubelet-csr-approver 7:kube-scheduler \
-  8:cloud-controller-manager 8:ebs-csi-controller 9:metrics-server; do
-  chgrp -R "190000000${owner%:*}" "$jobs/${owner#*:}/config" # the group of the process's user, as its launcher does
+for flags in "$jobs"/*/config/flags.json; do # the group of the process's user, as its launcher does
+  user=$(sed -n 's/^ *"user_id": \([0-9]*\),\?$/\1/p' "$flags")
+  [[ -z $user ]] || chgrp -R "$user" "${flags%/*}"
 done
-chgrp -R 1900000010 "$jobs/node-labeler/config"
 
 begin etcd containerd
 import_images >images.log 2>&1 &
