@@ -77,7 +77,7 @@ func TestSlowConnectionsDoNotStarveJoins(t *testing.T) {
 			if took := time.Since(
 				started,
 			); status != http.StatusForbidden || !strings.Contains(body, "asked the authority") ||
-				took > 2*time.Second {
+				took >= bodyTimeout { // a slow connection has ended then
 				t.Errorf("HTTP %d after %s: %s", status, took, body)
 			}
 		})
@@ -203,8 +203,8 @@ func TestTLSOfTheEndpoint(t *testing.T) {
 	}
 }
 
-// TestJoinsUnderAttack compares the time of joins with and without slow connections and a flood of requests that prove
-// nothing.
+// TestJoinsUnderAttack has machines join beside slow connections and a flood of requests that prove nothing. How much
+// longer that takes is what BenchmarkJoinsUnderAttack measures.
 func TestJoinsUnderAttack(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
 	url, ca, _, _ := serve(t, approver(t, cluster), authorityFunc(func(a node.Application) (node.Machine, error) {
@@ -219,8 +219,7 @@ func TestJoinsUnderAttack(t *testing.T) {
 		return node.Machine{ID: name, Node: name}, err
 	}))
 	const joins = 24
-	joinAll := func(prefix string) time.Duration {
-		started := time.Now()
+	joinAll := func(prefix string) {
 		var group sync.WaitGroup
 		for worker := range 4 {
 			group.Go(func() {
@@ -243,12 +242,11 @@ func TestJoinsUnderAttack(t *testing.T) {
 			})
 		}
 		group.Wait()
-		return time.Since(started)
 	}
-	joinAll("warm")
-	without := joinAll("quiet")
+	joinAll("quiet")
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	const longest = 2 * time.Minute // of the attack, if the joins do not end
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	var flood sync.WaitGroup
 	bogus := requestFor(t, "worker")
 	for n := range maxConcurrent + 2 {
@@ -264,13 +262,10 @@ func TestJoinsUnderAttack(t *testing.T) {
 			}
 		})
 	}
-	with := joinAll("attacked")
+	joinAll("attacked")
+	if ctx.Err() != nil {
+		t.Errorf("the joins had not ended after %s", longest)
+	}
 	cancel()
 	flood.Wait()
-	t.Logf(
-		"%d joins: %s without, %s with an attack", joins, without.Round(time.Millisecond), with.Round(time.Millisecond),
-	)
-	if with > 2*without+time.Second {
-		t.Errorf("%d joins took %s under attack, and %s without", joins, with, without)
-	}
 }

@@ -78,7 +78,7 @@ func TestStatusOfClusterThatDoesNotAnswer(t *testing.T) {
 	started := time.Now()
 	var out bytes.Buffer
 	readCluster(t.Context(), kubeconfigFor(t, server.URL)).printNodes(&out)
-	if took := time.Since(started); took > 2*clusterTimeout {
+	if took := time.Since(started); took > 5*clusterTimeout {
 		t.Errorf("it took %s", took)
 	}
 	if text := strings.TrimSpace(
