@@ -100,11 +100,7 @@ func TestNodesCannotAddressOthersAsTheirPods(t *testing.T) {
 		}
 	}
 	pods := admin.CoreV1().Pods("default")
-	if _, err := admin.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{
-		ObjectMeta: metav1.ObjectMeta{Name: "default"},
-	}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		t.Fatal(err)
-	}
+	createServiceAccount(t, admin)
 	create := func(pod string, host bool) {
 		t.Helper()
 		if _, err := pods.Create(t.Context(), &corev1.Pod{
@@ -253,11 +249,7 @@ func TestNodesCannotKeepPods(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{
-		ObjectMeta: metav1.ObjectMeta{Name: "default"},
-	}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		t.Fatal(err)
-	}
+	createServiceAccount(t, admin)
 	const tracking = "batch.kubernetes.io/job-tracking"
 	if _, err := admin.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "job", Finalizers: []string{tracking}},

@@ -1,6 +1,7 @@
 package acceptance
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -59,6 +60,7 @@ func TestControlAndTwoWorkers(t *testing.T) {
 	t.Run("static pods", func(t *testing.T) { l.checkStaticPods(t, "worker/0") })
 	t.Run("port forwarding", func(t *testing.T) { l.checkPortForward(t) })
 	t.Run("pod in a user namespace", func(t *testing.T) { l.checkUserNamespace(t) })
+	t.Run("pod that is resized", func(t *testing.T) { l.checkResize(t) })
 	t.Run("root's files", func(t *testing.T) {
 		for _, instance := range []string{"control/0", "worker/0", "worker/1"} {
 			l.checkRootsFiles(t, instance)
@@ -160,6 +162,36 @@ func (l *lab) checkUserNamespace(t *testing.T) {
 	}
 	if roots == "" {
 		t.Error("no process on the nodes is in a user namespace")
+	}
+}
+
+// checkResize has kubelet resize a pod that runs, and report that, which an admission policy limits.
+func (l *lab) checkResize(t *testing.T) {
+	resources := func(cpu, memory string) string {
+		amounts := fmt.Sprintf(`{"cpu": %q, "memory": %q}`, cpu, memory)
+		return fmt.Sprintf(
+			`{"spec": {"containers": [{"name": "resized", "image": %q, "imagePullPolicy": "Never", `+
+				`"resources": {"requests": %s, "limits": %s}}]}}`, l.smokeImage(t), amounts, amounts,
+		)
+	}
+	const pod = "pod/resized"
+	l.mustKubectl(t, "", "run", "resized", "--image="+l.smokeImage(t), "--overrides="+resources("50m", "32Mi"))
+	t.Cleanup(func() { l.mustKubectl(t, "", "delete", pod, "--timeout=60s") })
+	reports := func(want string) {
+		t.Helper()
+		waitFor(t, time.Minute, "kubelet to report "+want, func() error {
+			out := l.mustKubectl(t, "", "get", pod, "-o", "jsonpath={range .status.containerStatuses[*]}"+
+				"{.allocatedResources.cpu} {.resources.requests.cpu} {.resources.limits.memory}{end}")
+			if out != want {
+				return fmt.Errorf("it reports %s", out)
+			}
+			return nil
+		})
+	}
+	reports("50m 50m 32Mi")
+	for _, size := range []struct{ cpu, memory string }{{"150m", "64Mi"}, {"60m", "48Mi"}} {
+		l.mustKubectl(t, "", "patch", pod, "--subresource=resize", "-p", resources(size.cpu, size.memory))
+		reports(size.cpu + " " + size.cpu + " " + size.memory)
 	}
 }
 
