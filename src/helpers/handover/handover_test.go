@@ -52,7 +52,7 @@ func TestStop(t *testing.T) {
 			exited := make(chan struct{})
 			go func() { _ = command.Wait(); close(exited) }()
 			t.Cleanup(func() { _ = command.Process.Kill(); <-exited })
-			eventually.Succeeds(t, 10*time.Second, "the process", func() error { _, err := os.Stat(ready); return err })
+			eventually.Succeeds(t, 30*time.Second, "the process", func() error { _, err := os.Stat(ready); return err })
 			options := Options{
 				BPM:        bpm(t, fmt.Sprintf("echo %d", command.Process.Pid)),
 				Job:        "web",

@@ -148,7 +148,7 @@ func TestFloodDoesNotFillTheLog(t *testing.T) {
 		send(0, "10.0.1.1:1000")
 	}
 	_ = log.take()
-	eventually.Succeeds(t, 10*time.Second, "a line of this address that counts what was not logged", func() error {
+	eventually.Succeeds(t, 30*time.Second, "a line of this address that counts what was not logged", func() error {
 		send(0, "10.0.1.1:1000")
 		if text := log.take(); !strings.Contains(text, "refusals_not_logged=") || !strings.Contains(text, "10.0.1.1") {
 			return fmt.Errorf("logged: %q", text)

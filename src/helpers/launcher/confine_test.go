@@ -114,7 +114,7 @@ func testOwnUser(t *testing.T, capabilities []string, want uint64) {
 	})
 	b.stopAtEnd()
 	b.must("start")
-	eventually.Succeeds(t, 10*time.Second, "output of the process", func() error {
+	eventually.Succeeds(t, 30*time.Second, "output of the process", func() error {
 		if got, want := b.read("log/fake.stdout.log"), fmt.Sprintf("%d\n%[1]d %d\nthe key\n", own, vcap); got != want {
 			return fmt.Errorf("it printed %q, want %q", got, want)
 		}

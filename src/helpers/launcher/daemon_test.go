@@ -128,7 +128,7 @@ func TestInterruptedStartLeavesNothingBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually.Succeeds(
-		t, 10*time.Second, "report of the process",
+		t, 30*time.Second, "report of the process",
 		func() error { _, err := os.Stat(b.path("report.json")); return err },
 	)
 	if err := start.Process.Signal(syscall.SIGTERM); err != nil {
@@ -391,7 +391,7 @@ func TestExecKeepsThePid(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = command.Process.Kill(); _ = command.Wait() })
 	eventually.Succeeds(
-		t, 10*time.Second, "report of the process",
+		t, 30*time.Second, "report of the process",
 		func() error { _, err := os.Stat(b.path("report.json")); return err },
 	)
 	c := b.circumstances("report.json")

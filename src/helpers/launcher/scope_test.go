@@ -97,7 +97,7 @@ func TestPidfileOfAScopeThatStarts(t *testing.T) {
 		if err := command.Start(); err != nil {
 			t.Fatal(err)
 		}
-		eventually.Succeeds(t, 10*time.Second, "exec of "+name, func() error {
+		eventually.Succeeds(t, 30*time.Second, "exec of "+name, func() error {
 			if words := cmdline(command.Process.Pid); len(words) < 2 {
 				return fmt.Errorf("its command line is %q", words)
 			}

@@ -297,7 +297,7 @@ func (w *world) state() (string, error) {
 // awaitActive waits until queries are intercepted, or not.
 func (w *world) awaitActive(t *testing.T, want bool) {
 	t.Helper()
-	eventually.SucceedsEvery(t, 15*time.Second, 5*time.Millisecond, "interception", func() error {
+	eventually.SucceedsEvery(t, 30*time.Second, 5*time.Millisecond, "interception", func() error {
 		state, err := w.state()
 		if got := strings.Contains(state, "table ip "+Table+"\n"); got != want {
 			return fmt.Errorf("it is active: %t, want %t (%w)", got, want, err)
@@ -431,7 +431,7 @@ func TestIsolatedPodsAskTheCluster(t *testing.T) {
 		podAddress + "\n": fromPod, "10.244.1.99\n" + podAddress + "\nfd00::1\n": fromPod, "10.244.1.99\n": fromNode,
 	} {
 		write(text)
-		eventually.Succeeds(t, 10*time.Second, "rules for "+text, func() error {
+		eventually.Succeeds(t, 30*time.Second, "rules for "+text, func() error {
 			if who, err := ask(w.pod, 0, "udp"); who != want || err != nil {
 				return fmt.Errorf("%q answers (%w), want %s", who, err, want)
 			}

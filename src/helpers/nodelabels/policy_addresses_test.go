@@ -185,7 +185,7 @@ func TestNodesCannotAddressOthersAsTheirPods(t *testing.T) {
 	if err := annotate(t, admin, name, map[string]any{flannel + "public-ip": nil}); err != nil {
 		t.Fatal(err)
 	}
-	eventually.Succeeds(t, 10*time.Second, "a pod of another CNI has an address outside of pod subnets", func() error {
+	eventually.Succeeds(t, 30*time.Second, "a pod of another CNI has an address outside of pod subnets", func() error {
 		return report("plain", "10.99.0.7")
 	})
 	kubetest.MustForbid(t, "a VM, with another CNI", report("plain", "10.0.0.4"), "a node can report")

@@ -64,7 +64,7 @@ func event(name, namespace, host string) *corev1.Event {
 func proxyClient(t *testing.T, cluster *kubetest.Cluster) kubernetes.Interface {
 	t.Helper()
 	client := cluster.ClientFor("system:kube-proxy") // to which Kubernetes binds the role system:node-proxier
-	eventually.Succeeds(t, 10*time.Second, "kube-proxy may read Nodes", func() error {
+	eventually.Succeeds(t, 30*time.Second, "kube-proxy may read Nodes", func() error {
 		_, err := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 		return err
 	})
@@ -222,7 +222,7 @@ func accountWithEvents(t *testing.T, cluster *kubetest.Cluster, name, namespace 
 		t.Fatal(err)
 	}
 	client := cluster.ClientFor(user, "system:serviceaccounts", "system:serviceaccounts:default")
-	eventually.Succeeds(t, 10*time.Second, name+" may create Events", func() error {
+	eventually.Succeeds(t, 30*time.Second, name+" may create Events", func() error {
 		small := event(name, metav1.NamespaceDefault, "")
 		_, err := client.CoreV1().Events(small.Namespace).Create(t.Context(), small, create)
 		return err
@@ -430,7 +430,7 @@ func TestNodesHaveFewCertificateRequests(t *testing.T) {
 
 	// The friends: kubelet, with its own function, and whoever joins, which is no node yet.
 	spec := certificateRequest(t)
-	eventually.Succeeds(t, 10*time.Second, "kubelet requests a certificate, with another key if need be", func() error {
+	eventually.Succeeds(t, 30*time.Second, "kubelet requests a certificate, with another key if need be", func() error {
 		name, _, err := csr.RequestCertificateWithContext(
 			t.Context(), worker, certificateRequest(t).Request, "", spec.SignerName, nil, spec.Usages, nil,
 		)

@@ -114,7 +114,7 @@ func TestPlainOutputHasALineNowAndThen(t *testing.T) {
 	s.Expect(100, false)
 	part := s.Part("kubernetes", 80)
 	part.Watch(func() (string, float64) { return "compiled 300 of at most 600 packages", 0.5 })
-	eventually.Succeeds(t, 10*time.Second, "a line about the part", func() error {
+	eventually.Succeeds(t, 30*time.Second, "a line about the part", func() error {
 		if !strings.Contains(
 			out.String(), "build 1/4  kubernetes: compiled 300 of at most 600 packages, 0.0s; 20% done, ",
 		) {
@@ -194,7 +194,7 @@ func (s *screen) lines() []string {
 
 func (s *screen) mustShow(t *testing.T, want ...string) {
 	t.Helper()
-	eventually.Succeeds(t, 10*time.Second, "the screen", func() error {
+	eventually.Succeeds(t, 30*time.Second, "the screen", func() error {
 		if got := s.lines(); fmt.Sprint(got) != fmt.Sprint(want) {
 			return fmt.Errorf("shows\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
@@ -214,7 +214,7 @@ func TestTerminalShowsWhatIsUnderWay(t *testing.T) {
 	one, two := s.Part("etcd", 50), s.Part("runc", 50)
 	one.Watch(func() (string, float64) { return "compiled 3 of at most 6 packages", 0.5 })
 	two.Say("a text that is much longer than the terminal is wide, so that it is cut off")
-	eventually.Succeeds(t, 10*time.Second, "three lines", func() error {
+	eventually.Succeeds(t, 30*time.Second, "three lines", func() error {
 		lines := screen.lines()
 		if len(lines) != 3 || !strings.Contains(lines[2], "12% done, about 2 minutes left") {
 			return fmt.Errorf("%q", lines)
@@ -240,7 +240,7 @@ func TestTerminalIsLeftCleanByAnUnfinishedStep(t *testing.T) {
 	tty, screen := newScreen(t)
 	s := NewStep(tty, "build")
 	s.Part("etcd", 1)
-	eventually.Succeeds(t, 10*time.Second, "the part", func() error {
+	eventually.Succeeds(t, 30*time.Second, "the part", func() error {
 		if len(screen.lines()) != 2 {
 			return fmt.Errorf("%q", screen.lines())
 		}

@@ -114,7 +114,7 @@ func startEtcd(t *testing.T, program string) string {
 			t.Log(output.String())
 		}
 	})
-	eventually.Succeeds(t, 20*time.Second, "etcd is healthy", func() error {
+	eventually.Succeeds(t, 30*time.Second, "etcd is healthy", func() error {
 		attempt, err := http.NewRequestWithContext(ctx, http.MethodGet, client+"/health", nil)
 		if err != nil {
 			return err

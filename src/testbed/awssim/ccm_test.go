@@ -286,7 +286,7 @@ func loadBalancerService(t *testing.T, b *bed, client kubernetes.Interface, kind
 		t.Fatalf("%s resolves to %v, want an address in each zone", host, addresses)
 	}
 	eventually.Succeeds(
-		t, 10*time.Second, "response through the load balancer", func() error { return fetch(ctx, addresses[0], 8080) },
+		t, 30*time.Second, "response through the load balancer", func() error { return fetch(ctx, addresses[0], 8080) },
 	)
 	if err := services.Delete(ctx, kind, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

@@ -599,7 +599,7 @@ func TestForwarding(t *testing.T) {
 		}
 		return seen
 	}
-	eventually.Succeeds(t, 10*time.Second, "both instances in service", func() error {
+	eventually.Succeeds(t, 30*time.Second, "both instances in service", func() error {
 		if got := fmt.Sprint(classicHealth(), groupHealth()); got != "[InService InService OutOfService]healthy" {
 			return fmt.Errorf("health %s", got)
 		}
@@ -615,7 +615,7 @@ func TestForwarding(t *testing.T) {
 		}
 	}
 	stopControl()
-	eventually.Succeeds(t, 10*time.Second, "stopped backend out of service", func() error {
+	eventually.Succeeds(t, 30*time.Second, "stopped backend out of service", func() error {
 		if got := fmt.Sprint(classicHealth(), groupHealth()); got != "[OutOfService InService OutOfService]unhealthy" {
 			return fmt.Errorf("health %s", got)
 		}
@@ -748,7 +748,7 @@ func TestStateSurvives(t *testing.T) {
 	if got := b.sim.Lookup(name); fmt.Sprint(got) != fmt.Sprint(addresses) {
 		t.Fatalf("%s resolves to %v, was %v", name, got, addresses)
 	}
-	eventually.Succeeds(t, 10*time.Second, "the load balancer forwards again", func() error {
+	eventually.Succeeds(t, 30*time.Second, "the load balancer forwards again", func() error {
 		if got := body(t.Context(), addresses[0]); got != controlID {
 			return fmt.Errorf("answer %q", got)
 		}

@@ -290,7 +290,7 @@ func TestOverlapsAreRecorded(t *testing.T) {
 	}
 	wants := func(when string, users ...string) {
 		t.Helper()
-		eventually.Succeeds(t, 5*time.Second, when, func() error {
+		eventually.Succeeds(t, 30*time.Second, when, func() error {
 			var got []string
 			for _, o := range v.sim.Overlaps() {
 				if o.Volume == id {

@@ -143,7 +143,7 @@ func TestInterrupt(t *testing.T) {
 			return err
 		}
 	}
-	eventually.Succeeds(t, 10*time.Second, "ginkgo starts", contains("started"))
+	eventually.Succeeds(t, 30*time.Second, "ginkgo starts", contains("started"))
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)

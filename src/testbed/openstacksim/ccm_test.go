@@ -159,7 +159,7 @@ func balancerService(t *testing.T, sim *openstacksim.Simulator, client kubernete
 	if len(world.FloatingIPs) != 1 || world.FloatingIPs[0].Address != address {
 		t.Errorf("the address is %s, want the floating IP in %+v", address, world.FloatingIPs)
 	}
-	eventually.Succeeds(t, 10*time.Second, "response through the load balancer", func() error {
+	eventually.Succeeds(t, 30*time.Second, "response through the load balancer", func() error {
 		return fetch(ctx, fmt.Sprintf("http://%s:8080/", address))
 	})
 	if err := services.Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {

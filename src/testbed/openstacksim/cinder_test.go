@@ -81,7 +81,7 @@ func TestVolumes(t *testing.T) {
 	status := func(id, want string) volumes.Volume {
 		t.Helper()
 		var last volumes.Volume
-		eventually.Succeeds(t, 10*time.Second, "the volume is "+want, func() error {
+		eventually.Succeeds(t, 30*time.Second, "the volume is "+want, func() error {
 			v, err := volumes.Get(ctx, storage, id).Extract()
 			if err != nil {
 				return err
@@ -145,7 +145,7 @@ func TestVolumes(t *testing.T) {
 	snapshot := must(snapshots.Create(
 		ctx, storage, snapshots.CreateOpts{VolumeID: id, Name: "s", Force: true},
 	).Extract())(t)
-	eventually.Succeeds(t, 10*time.Second, "the snapshot is available", func() error {
+	eventually.Succeeds(t, 30*time.Second, "the snapshot is available", func() error {
 		c, err := snapshots.Get(ctx, storage, snapshot.ID).Extract()
 		if err == nil && (c.Status != "available" || c.Size != 2) {
 			err = fmt.Errorf("%+v", c)
@@ -183,7 +183,7 @@ func TestVolumes(t *testing.T) {
 	if err := snapshots.Delete(ctx, storage, snapshot.ID).ExtractErr(); err != nil {
 		t.Fatal(err)
 	}
-	eventually.Succeeds(t, 10*time.Second, "the snapshot is gone", func() error {
+	eventually.Succeeds(t, 30*time.Second, "the snapshot is gone", func() error {
 		if _, err := snapshots.Get(ctx, storage, snapshot.ID).Extract(); !gophercloud.ResponseCodeIs(err, 404) {
 			return fmt.Errorf("got %w", err)
 		}
@@ -193,7 +193,7 @@ func TestVolumes(t *testing.T) {
 		if err := volumes.Delete(ctx, storage, volume, nil).ExtractErr(); err != nil {
 			t.Fatal(err)
 		}
-		eventually.Succeeds(t, 10*time.Second, "the volume is gone", func() error {
+		eventually.Succeeds(t, 30*time.Second, "the volume is gone", func() error {
 			if _, err := volumes.Get(ctx, storage, volume).Extract(); !gophercloud.ResponseCodeIs(err, 404) {
 				return fmt.Errorf("got %w", err)
 			}

@@ -185,7 +185,7 @@ func TestBalancers(t *testing.T) {
 	if _, err := loadbalancers.Create(ctx, octavia, create).Extract(); !gophercloud.ResponseCodeIs(err, 403) {
 		t.Errorf("beyond the quota: %v", err)
 	}
-	eventually.Succeeds(t, 5*time.Second, "load balancer is active", func() error {
+	eventually.Succeeds(t, 30*time.Second, "load balancer is active", func() error {
 		_, err := loadbalancers.Update(ctx, octavia, balancer.ID, loadbalancers.UpdateOpts{Tags: &[]string{"x"}}).
 			Extract()
 		return err

@@ -137,7 +137,7 @@ func TestCoreDNSForwardsADomainElsewhere(t *testing.T) {
 	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "udp", fmt.Sprintf("127.0.0.1:%d", port))
 	}}
-	eventually.Succeeds(t, 20*time.Second, "an answer for the domain", func() error {
+	eventually.Succeeds(t, 30*time.Second, "an answer for the domain", func() error {
 		addresses, err := resolver.LookupHost(t.Context(), "www.corp.example.")
 		if err == nil && fmt.Sprint(addresses) != "[192.0.2.11]" {
 			err = fmt.Errorf("got %v", addresses)

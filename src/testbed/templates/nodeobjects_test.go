@@ -118,7 +118,7 @@ func TestNodesPublishDevicesOfDriversThatAreListed(t *testing.T) {
 	}, metav1.CreateOptions{})
 	s.must(err)
 	driver := s.ClientFor(account, "system:serviceaccounts", "system:serviceaccounts:kube-system")
-	eventually.Succeeds(t, 10*time.Second, "a driver with an account of its own publishes devices", func() error {
+	eventually.Succeeds(t, 30*time.Second, "a driver with an account of its own publishes devices", func() error {
 		return publish(driver, "nic.example.com")
 	})
 }

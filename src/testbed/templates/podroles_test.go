@@ -299,7 +299,7 @@ func TestServiceAccountsWithoutRoleAreLabelled(t *testing.T) {
 	}
 	hasRole := func(name string, want bool) {
 		t.Helper()
-		eventually.Succeeds(t, 10*time.Second, fmt.Sprintf("a pod of %s has a role: %v", name, want), func() error {
+		eventually.Succeeds(t, 30*time.Second, fmt.Sprintf("a pod of %s has a role: %v", name, want), func() error {
 			pod, err := tryPod(t, cluster, accountPod(name))
 			if err == nil && (tokenVolume(pod) != nil) != want {
 				err = fmt.Errorf("token %v", tokenVolume(pod))
@@ -353,7 +353,7 @@ func TestNewServiceAccountsAreSeen(t *testing.T) {
 		if tokenVolume(pod) == nil {
 			missed++
 		}
-		eventually.Succeeds(t, 10*time.Second, "the new ServiceAccount is seen", func() error {
+		eventually.Succeeds(t, 30*time.Second, "the new ServiceAccount is seen", func() error {
 			pod, err := tryPod(t, cluster, accountPod(name))
 			if err == nil && tokenVolume(pod) == nil {
 				err = fmt.Errorf("no token")

@@ -112,7 +112,7 @@ func TestApplyKeepsWhatDidNotChange(t *testing.T) {
 	}
 	waitFor := func(want string) {
 		t.Helper()
-		eventually.Succeeds(t, 5*time.Second, "response of group "+want, func() error {
+		eventually.Succeeds(t, 30*time.Second, "response of group "+want, func() error {
 			if got := get("http://127.5.0.9:7000/"); got != want {
 				return fmt.Errorf("got %q", got)
 			}

@@ -142,7 +142,7 @@ func freeAddress(t *testing.T) string {
 
 func waitHealthy(t *testing.T, api string) {
 	t.Helper()
-	eventually.Succeeds(t, 10*time.Second, "the server is healthy", func() error {
+	eventually.Succeeds(t, 30*time.Second, "the server is healthy", func() error {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+api+"/_sim/healthz", nil)
 		if err != nil {
 			t.Fatal(err)

@@ -88,7 +88,7 @@ func awaitRestart(t *testing.T, v *vm.VM, a Agent, name string) {
 
 func awaitState(t *testing.T, a Agent, what string, reached func(State) bool) {
 	t.Helper()
-	eventually.Succeeds(t, 20*time.Second, what, func() error {
+	eventually.Succeeds(t, 30*time.Second, what, func() error {
 		state, err := a.State(t.Context())
 		if err == nil && !reached(state) {
 			err = fmt.Errorf("the state is %+v", state)
@@ -295,7 +295,7 @@ esac
 			"for f in left-behind scoped unnamed; do if kill -0 $(cat /tmp/$f) 2> /dev/null; then echo $f; fi; done",
 		)
 	}
-	eventually.Succeeds(t, 20*time.Second, "the processes are in their scopes", func() error {
+	eventually.Succeeds(t, 30*time.Second, "the processes are in their scopes", func() error {
 		if got := sh(
 			t, v,
 			"for f in scoped unnamed; do grep -o '/bosh-x-1.*\\|/run-.*' /proc/$(cat /tmp/$f)/cgroup | sed "+
@@ -310,7 +310,7 @@ esac
 		t.Errorf("after Stop: %q", got)
 	}
 	must(t, a.Apply(t.Context(), spec))
-	eventually.Succeeds(t, 10*time.Second, "only the scopes live on", func() error {
+	eventually.Succeeds(t, 30*time.Second, "only the scopes live on", func() error {
 		if got := alive(); got != "scoped\nunnamed" {
 			return errors.New(got)
 		}

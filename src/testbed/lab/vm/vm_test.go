@@ -260,7 +260,7 @@ func TestInitRestartsMonitAndReapsZombies(t *testing.T) {
 	sh(t, v, "(sleep 0.05 &) ; (setsid true &)")
 	first := sh(t, v, "cat /run/monit.pid")
 	sh(t, v, "kill -9 "+first)
-	eventually.Succeeds(t, 15*time.Second, "monit is restarted", func() error {
+	eventually.Succeeds(t, 30*time.Second, "monit is restarted", func() error {
 		if sh(t, v, "monit status >/dev/null 2>&1 && cat /run/monit.pid || echo "+first) == first {
 			return errors.New("it still has the old PID, or does not answer")
 		}
@@ -375,7 +375,7 @@ func TestInitExitsWithoutASpec(t *testing.T) {
 	}
 	child.close() // as if the creating process had been killed
 	t.Cleanup(func() { _ = child.cmd.Process.Kill() })
-	eventually.Succeeds(t, 10*time.Second, "init exits when nobody can send its spec", func() error {
+	eventually.Succeeds(t, 30*time.Second, "init exits when nobody can send its spec", func() error {
 		if stat, err := process.Read(child.cmd.Process.Pid); err == nil && !stat.Ended() {
 			return fmt.Errorf("init runs: %+v", stat)
 		}
