@@ -108,14 +108,7 @@ func (s settings) run(ctx context.Context) error {
 		return nil
 	}
 
-	options := s.options()
-	iptables, sets, err := netpol.NewIPTablesHandlers(options)
-	if err != nil {
-		return err
-	}
-	controller, err := netpol.NewNetworkPolicyController(
-		client, options, distinctNames{pods}, distinctNames{policies}, namespaces, &sync.Mutex{}, iptables, sets,
-	)
+	controller, iptables, err := newController(client, factory, s.options())
 	if err != nil {
 		return err
 	}
@@ -149,12 +142,32 @@ func (s settings) run(ctx context.Context) error {
 	running.Add(1)
 	heartbeats := make(chan *healthcheck.ControllerHeartbeat)
 	go controller.Run(heartbeats, ctx.Done(), &running)
-	if err := s.watch(ctx, heartbeats, iptables[corev1.IPv4Protocol], controller.RequestFullSync); err != nil {
+	if err := s.watch(ctx, heartbeats, iptables, controller.RequestFullSync); err != nil {
 		return err
 	}
 	// A sync that has started ends, so that sets of addresses and rules fit together.
 	running.Wait()
 	return nil
+}
+
+// newController returns kube-router's, which sees policies and pods as this command has it, and what it changes
+// iptables with.
+func newController(
+	client kubernetes.Interface, factory informers.SharedInformerFactory, options *options.KubeRouterConfig,
+) (*netpol.NetworkPolicyController, utils.IPTablesHandler, error) {
+	iptables, sets, err := netpol.NewIPTablesHandlers(options)
+	if err != nil {
+		return nil, nil, err
+	}
+	pods, namespaces := factory.Core().V1().Pods(), factory.Core().V1().Namespaces()
+	policies := boundedPolicies{
+		factory.Networking().V1().NetworkPolicies().Informer(), pods.Lister(), namespaces.Lister(),
+	}
+	controller, err := netpol.NewNetworkPolicyController(
+		client, options, distinctNames{pods.Informer()}, distinctNames{policies}, namespaces.Informer(), &sync.Mutex{},
+		iptables, sets,
+	)
+	return controller, iptables[corev1.IPv4Protocol], err
 }
 
 // options are those of kube-router that its policy controller reads.
