@@ -114,6 +114,29 @@ func TestNodesCannotAttachVolumesElsewhere(t *testing.T) {
 	}); err != nil {
 		t.Errorf("kubelet changes the number of volumes: %v", err)
 	}
+	// Where the claims of others are provisioned, whose class binds at once.
+	const zone = "topology.ebs.csi.aws.com/zone"
+	keys := func(keys ...string) error { // of a driver that is there they cannot be changed
+		if err := update(func(c *storagev1.CSINode) { c.Spec.Drivers = nil }); err != nil {
+			t.Fatal(err)
+		}
+		return update(func(c *storagev1.CSINode) {
+			driver("i-own")(c)
+			c.Spec.Drivers[0].TopologyKeys = keys
+		})
+	}
+	for what, attack := range map[string][]string{
+		"no zone": {"kubernetes.io/os"}, "a label of its own": {zone, "example.com/mine"},
+		"an Outpost":       {zone, "topology.ebs.csi.aws.com/outpost-id"},
+		"another driver's": {"topology.cinder.csi.openstack.org/zone"},
+	} {
+		kubetest.MustForbid(t, what, keys(attack...), "topologyKeys of driver ebs.csi.aws.com must contain")
+	}
+	for _, friend := range [][]string{{zone, "topology.kubernetes.io/zone", "kubernetes.io/os"}, {zone}} {
+		if err := keys(friend...); err != nil {
+			t.Errorf("the topologyKeys %v: %v", friend, err)
+		}
+	}
 	kubetest.MustForbid(t, "no owner", update(func(c *storagev1.CSINode) { c.OwnerReferences = nil }), "only owner")
 	kubetest.MustForbid(t, "an owner that nobody knows", update(func(c *storagev1.CSINode) {
 		c.OwnerReferences[0].APIVersion = "example.com/v1"

@@ -35,6 +35,13 @@ var gatewayAttacks = map[string]string{
 		{"protocolPort": "HTTPS:443", "certificates": ["arn:aws:acm:other"]}]}`,
 	"loadbalancerconfigurations/trust-store": `{"listenerConfigurations": [{"protocolPort": "HTTPS:443",
 		"mutualAuthentication": {"mode": "verify", "trustStore": "other"}}]}`,
+	"loadbalancerconfigurations/name": `{"loadBalancerName": "k8s-other-shop-0123456789"}`,
+	"targetgroupconfigurations/name": `{"targetReference": {"name": "web"}, "routeConfigurations":
+		[{"routeIdentifier": {"kind": "HTTPRoute"}, "targetGroupProps": {"targetGroupName": "others"}}]}`,
+	"targetgroupconfigurations/health-checks": `{"targetReference": {"name": "web"}, "defaultConfiguration":
+		{"healthCheckConfig": {"healthCheckPort": "10250"}}}`,
+	"targetgroupconfigurations/control-port": `{"targetReference": {"name": "web"}, "routeConfigurations":
+		[{"routeIdentifier": {"kind": "HTTPRoute"}, "targetGroupProps": {"targetControlPort": 2379}}]}`,
 	"targetgroupconfigurations/tags": `{"targetReference": {"name": "web"}, "defaultConfiguration":
 		{"tags": {"kubernetes.io/cluster/other": "owned"}}}`,
 	"targetgroupconfigurations/tags-of-a-route": `{"targetReference": {"name": "web"}, "routeConfigurations":
@@ -56,6 +63,9 @@ var gatewayFriends = map[string]string{
 		"loadBalancerAttributes": [{"key": "idle_timeout.timeout_seconds", "value": "600"}],
 		"listenerConfigurations": [{"protocolPort": "HTTPS:443", "sslPolicy": "ELBSecurityPolicy-TLS13-1-2-2021-06"}]}`,
 	"loadbalancerconfigurations/empty": `{}`,
+	"loadbalancerconfigurations/name":  `{"loadBalancerName": "tenant-shop"}`,
+	"targetgroupconfigurations/ports": `{"targetReference": {"name": "web"}, "defaultConfiguration":
+		{"targetControlPort": 30080, "healthCheckConfig": {"healthCheckPort": "traffic-port"}}}`,
 	"targetgroupconfigurations/plain": `{"targetReference": {"name": "web"}, "defaultConfiguration":
 		{"healthCheckConfig": {"healthCheckPath": "/ready"}}}`,
 	"listenerruleconfigurations/plain": `{"actions": [{"type": "fixed-response", "fixedResponseConfig":

@@ -33,7 +33,8 @@ func TestTenantsCannotShareIngressesOfOthers(t *testing.T) {
 		"actions.number":           fmt.Sprintf(`{"type": "forward", "target\u0047roupARN": %q}`, arn),
 		"actions.weighted": `{"type": "forward", "forwardConfig": {"targetGroups":
 			[{"targetGroupName": "other", "weight": 1}]}}`,
-		"auth-idp-cognito": `{"userPoolARN": "a", "userPoolClientID": "a", "userPoolDomain": "a"}`,
+		"mutual-authentication": `[{"port": 443, "mode": "verify", "truſtStore": "others"}]`,
+		"auth-idp-cognito":      `{"userPoolARN": "a", "userPoolClientID": "a", "userPoolDomain": "a"}`,
 	}
 	expose := func(namespace, name string, annotations map[string]string) error {
 		backend := &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{
@@ -60,11 +61,33 @@ func TestTenantsCannotShareIngressesOfOthers(t *testing.T) {
 		prefix + "scheme": "internet-facing", prefix + "target-type": "instance",
 		prefix + "inbound-cidrs":            "192.0.2.0/24",
 		prefix + "load-balancer-attributes": "idle_timeout.timeout_seconds=600",
+		prefix + "healthcheck-port":         "traffic-port",
+		prefix + "load-balancer-name":       "tenant-shop",
+		prefix + "mutual-authentication":    `[{"port": 443, "mode": "passthrough"}]`,
 		prefix + "actions.redirect": `{"type": "redirect", "redirectConfig":
 			{"protocol": "HTTPS", "statusCode": "HTTP_301"}}`,
 		prefix + "actions.canary": `{"type": "forward", "forwardConfig": {"targetGroups":
 			[{"serviceName": "web", "servicePort": "80", "weight": 1}]}}`,
 	}))
+	for name, value := range map[string]string{
+		"healthcheck-port": "10250", "target-control-port.web.80": "22",
+		"load-balancer-name": "k8s-other-shop-0123456789",
+	} {
+		word := "would open a port of the nodes"
+		if name == "load-balancer-name" {
+			word = "must begin with tenant-"
+		}
+		mustRefuseTenant(t, name, expose("tenant", "new", map[string]string{prefix + name: value}), word)
+		mustRefuseTenant(t, name+" afterwards", annotate(s.tenant, "plain", prefix+name, value), word)
+		s.must(expose("agents", "exempt-"+name, map[string]string{prefix + name: value}))
+	}
+	for i, port := range []string{"+22", "0443", "29999", "-1"} {
+		err := expose("tenant", fmt.Sprint("new-", i), map[string]string{prefix + "healthcheck-port": port})
+		mustRefuseTenant(t, "health checks of port "+port, err, "would open a port of the nodes")
+	}
+	for i, port := range []string{"http", "10256", "30080"} {
+		s.must(expose("tenant", fmt.Sprint("port-", i), map[string]string{prefix + "healthcheck-port": port}))
+	}
 	for _, name := range names {
 		annotation, value := prefix+name, attacks[name]
 		mustRefuseTenant(t, name, expose("tenant", "new-"+name, map[string]string{annotation: value}), word)

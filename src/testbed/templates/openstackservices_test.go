@@ -29,6 +29,7 @@ func TestTenantsCannotNameResourcesOfOpenStack(t *testing.T) {
 	applyRendered(t, s.Cluster, rendered, "60-services.yml")
 	for _, name := range []string{
 		"default-tls-container-ref", "load-balancer-id", "member-subnet-id", "network-id", "port-id", "subnet-id",
+		"floating-network-id", "floating-subnet", "floating-subnet-id", "floating-subnet-tags",
 	} {
 		foreign := map[string]string{prefix + name: "8f6b6f6e"}
 		mustRefuseTenant(t, name, expose("tenant", name, "", foreign), word)

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
@@ -65,6 +66,30 @@ func TestImagesAreAlwaysPulled(t *testing.T) {
 		return expectPolicy("container tenant", pod.Spec.Containers[0].ImagePullPolicy, corev1.PullAlways)
 	})
 	pod, old = debug(pod, "after"), debug(old, "after")
+	setImage := func(list string, index int, image string) error {
+		patch := fmt.Appendf(nil, `[{"op": "replace", "path": "/spec/%s/%d/image", "value": %q}]`, list, index, image)
+		_, err := pods.Patch(t.Context(), pod.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
+		return err
+	}
+	setLabel := func(name string) error {
+		patch := []byte(`{"metadata": {"labels": {"app": "a"}}}`)
+		_, err := pods.Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	}
+	kubetest.MustForbid(
+		t, "a private image in place of the release's", setImage("containers", 1, "registry.example/a:1"),
+		"container release does not pull its image each time", "delete the pod",
+	)
+	for what, err := range map[string]error{
+		"another image that is pulled":      setImage("containers", 0, "registry.example/tenant:2"),
+		"another init image that is pulled": setImage("initContainers", 0, "init:2"),
+		"another image of the release's":    setImage("containers", 1, "kubernetes.bosh.io/coredns:2"),
+		"a label of an older pod":           setLabel(old.Name),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 	for _, err := range []error{
 		expectPolicy("init container", pod.Spec.InitContainers[0].ImagePullPolicy, corev1.PullAlways),
 		expectPolicy("image of the release", pod.Spec.Containers[1].ImagePullPolicy, corev1.PullIfNotPresent),

@@ -133,6 +133,7 @@ func TestTenantsCannotNameResourcesOfAWS(t *testing.T) {
 		"access-log-s3-bucket-name": "others-logs",
 		"additional-resource-tags":  "kubernetes.io/cluster/other=owned",
 		"ipv6-addresses":            "2001:db8::9",
+		"source-nat-ipv6-prefixes":  "2001:db8::/80",
 		"attributes":                "access_logs.s3.enabled=true,access_logs.s3.bucket=others-logs",
 	}
 	expose := func(namespace, name string, annotations map[string]string) error {
@@ -161,6 +162,11 @@ func TestTenantsCannotNameResourcesOfAWS(t *testing.T) {
 		prefix + "healthcheck-path": "/ready", prefix + "access-log-enabled": "false",
 		prefix + "source-ranges": "192.0.2.0/24",
 	}))
+	names := map[string]string{prefix + "name": "tenant-web"}
+	s.must(expose("tenant", "named", names))
+	names[prefix+"name"] = "k8s-other-web-0123456789"
+	mustRefuseTenant(t, "another's name", expose("tenant", "other", names), "must begin with tenant-")
+	s.must(expose("agents", "other", names))
 	for _, name := range slices.Sorted(maps.Keys(resources)) {
 		const word = "names a resource of the cloud"
 		value, old := resources[name], "old-"+name
