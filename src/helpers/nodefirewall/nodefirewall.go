@@ -42,8 +42,13 @@ const (
 	vxlanDevices = `"flannel.*"`
 )
 
-// metadataAddresses are those of instance metadata: that which all clouds use, and that of AWS by IPv6.
-var metadataAddresses = []string{"ip daddr 169.254.169.254", "ip6 daddr fd00:ec2::254"}
+// metadataAddresses are those of instance metadata: that which most clouds use, those of AWS, Google Cloud and, on each
+// link, OpenStack (METADATA_V6_IP in neutron_lib/constants.py) by IPv6, and Azure's WireServer, which has the settings
+// of the VM's extensions, and answers DNS too.
+var metadataAddresses = []string{
+	"ip daddr 169.254.169.254", "ip6 daddr fd00:ec2::254", "ip6 daddr fd20:ce::254", "ip6 daddr fe80::a9fe:a9fe",
+	"ip daddr 168.63.129.16 tcp dport {80, 32526}",
+}
 
 // Config is config/firewall.json of the job node-firewall.
 type Config struct {

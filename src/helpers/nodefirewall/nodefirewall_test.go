@@ -32,6 +32,7 @@ const (
 	remotePod    = "10.244.2.9"
 	metadata     = "169.254.169.254"
 	metadataIPv6 = "fd00:ec2::254"
+	metadataLink = "fe80::a9fe:a9fe"
 	overlayPort  = 8472
 )
 
@@ -113,7 +114,10 @@ func newWorld(t *testing.T) world {
 		ip addr add `+remotePod+`/32 dev tunnel
 		ip route add 10.244.1.0/24 via 10.244.1.0 dev tunnel onlink
 		ip -6 addr add fd00::1/64 dev eth0 nodad
-		ip -6 addr add `+metadataIPv6+`/128 dev eth0 nodad`)
+		ip -6 addr add `+metadataIPv6+`/128 dev eth0 nodad
+		ip -6 addr add fd20:ce::254/128 dev eth0 nodad
+		ip -6 addr add `+metadataLink+`/64 dev eth0 nodad
+		ip addr add 168.63.129.16/32 dev eth0`)
 	return w
 }
 
@@ -493,8 +497,11 @@ func TestPodsDoNotReachPortsOfTheControlPlane(t *testing.T) {
 // TestOnlyUsersThatAreNamedReadMetadata connects as other users, and as a pod where the hop limit would let it.
 func TestOnlyUsersThatAreNamedReadMetadata(t *testing.T) {
 	w := newWorld(t)
-	w.network.serve(t, 80)
-	services := []string{metadata + ":80", "[" + metadataIPv6 + "]:80"}
+	w.network.serve(t, 53, 80, 32526)
+	services := []string{
+		metadata + ":80", "[" + metadataIPv6 + "]:80", "[fd20:ce::254]:80", "[" + metadataLink + "%eth0]:80",
+		"168.63.129.16:80", "168.63.129.16:32526",
+	}
 	expect := func(what string, from namespace, uid uint32, allowed bool) {
 		t.Helper()
 		for _, address := range services {
@@ -516,8 +523,15 @@ func TestOnlyUsersThatAreNamedReadMetadata(t *testing.T) {
 	expect("root", w.node, 0, true)
 	expect("a user", w.node, 1000, false)
 	expect("a pod", w.pod, 0, false)
-	if err := w.node.dial(t, 1000, otherNode+":80"); err != nil {
-		t.Errorf("a user to another address: %v", err)
+	for what, address := range map[string]string{
+		"another address": otherNode + ":80", "Azure's DNS": "168.63.129.16:53",
+	} {
+		if err := w.node.dial(t, 1000, address); err != nil {
+			t.Errorf("a user to %s: %v", what, err)
+		}
+		if err := w.pod.dial(t, 0, address); err != nil {
+			t.Errorf("a pod to %s: %v", what, err)
+		}
 	}
 	w.apply(t, w.firewall(t, func(c *Config) { c.Metadata.Users = []string{"root", "1000"} }))
 	expect("a user that is named", w.node, 1000, true)
