@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -77,7 +78,7 @@ func (b boundedIndexer) List() []any {
 func (b boundedPolicies) resolve(policy *networkingv1.NetworkPolicy) (*networkingv1.NetworkPolicy, int) {
 	resolved, total := *policy, 1
 	resolved.Spec.Ingress, resolved.Spec.Egress = nil, nil
-	own := b.matching(policy.Namespace, &policy.Spec.PodSelector)
+	own := sync.OnceValue(func() []*corev1.Pod { return b.matching(policy.Namespace, &policy.Spec.PodSelector) })
 	for _, rule := range policy.Spec.Ingress {
 		if count := rules(rule.From, rule.Ports, own); count > 0 {
 			total += count
@@ -85,7 +86,8 @@ func (b boundedPolicies) resolve(policy *networkingv1.NetworkPolicy) (*networkin
 		}
 	}
 	for _, rule := range policy.Spec.Egress {
-		if count := rules(rule.To, rule.Ports, b.peers(policy.Namespace, rule.To)); count > 0 {
+		peers := func() []*corev1.Pod { return b.peers(policy.Namespace, rule.To) }
+		if count := rules(rule.To, rule.Ports, peers); count > 0 {
 			total += count
 			resolved.Spec.Egress = append(resolved.Spec.Egress, rule)
 		}
@@ -93,9 +95,10 @@ func (b boundedPolicies) resolve(policy *networkingv1.NetworkPolicy) (*networkin
 	return &resolved, total
 }
 
-// rules counts those that the controller makes of one rule: for each kind of peer, one for each number of a port.
+// rules counts those that the controller makes of one rule: for each kind of peer, one for each number of a port. pods
+// returns those in which names are looked up.
 func rules(
-	peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort, pods []*corev1.Pod,
+	peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort, pods func() []*corev1.Pod,
 ) int {
 	count, named := 0, map[networkPort]int(nil)
 	for _, port := range ports {
@@ -104,7 +107,7 @@ func rules(
 			continue
 		}
 		if named == nil {
-			named = numbers(pods)
+			named = numbers(pods())
 		}
 		protocol := corev1.ProtocolTCP
 		if port.Protocol != nil {
