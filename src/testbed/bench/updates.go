@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/tools/clientcmd"
@@ -35,8 +36,8 @@ type Updates struct{ Deploys }
 // kind is one kind of update.
 type kind struct {
 	name, what string
-	arguments  []string // of the lab's program
-	version    string   // of the API server afterwards, unless empty
+	updates    [][]string // the arguments of the lab's program for each of them
+	version    string     // of the API server afterwards, unless empty
 }
 
 // Measure deploys three control VMs and a worker, updates them in several ways while a client reads, writes and
@@ -52,6 +53,10 @@ func (u *Updates) measure(ctx context.Context) (figures []Figure, err error) {
 	if err := u.lab(ctx, upTimeout, "up", shape...); err != nil {
 		return nil, err
 	}
+	current, err := u.version()
+	if err != nil {
+		return nil, err
+	}
 	release := func(name string, next func(string) string) (arguments []string, version string, err error) {
 		to := filepath.Join(filepath.Dir(u.release), name+".tgz")
 		version, err = tarball.SayVersion(ctx, u.release, to, next)
@@ -65,16 +70,24 @@ func (u *Updates) measure(ctx context.Context) (figures []Figure, err error) {
 	if err != nil {
 		return nil, err
 	}
-	verboser := slices.Concat([]string{"up"}, shape, []string{"-o", "src/testbed/acceptance/testdata/log-level.yml"})
+	verbose := func(up []string) []string {
+		return slices.Concat(up, []string{"-o", "src/testbed/acceptance/testdata/log-level.yml"})
+	}
+	more := verbose(slices.Concat([]string{"up"}, shape))
 	const upgradeOf = "upgrade of Kubernetes on all VMs to the next %s release, simulated by the program that says %s"
 	for _, k := range []kind{
-		{"update-control", "rolling update of three control VMs", verboser, ""},
-		{"patch", fmt.Sprintf(upgradeOf, "patch", patched), patch, patched},
-		{"minor", fmt.Sprintf(upgradeOf, "minor", upgraded), minor, upgraded},
-		{"recreate", "new VM for each instance, as with a new stemcell", []string{"recreate"}, upgraded},
+		{"update-control", "rolling update of three control VMs", [][]string{more}, ""},
+		{"patch", fmt.Sprintf(upgradeOf, "patch", patched), [][]string{patch}, patched},
+		{"patch-back", "downgrade of Kubernetes on all VMs by that patch release", [][]string{more}, current},
+		{"minor", fmt.Sprintf(upgradeOf, "minor", upgraded), [][]string{minor}, upgraded},
+		{"recreate", "new VM for each instance, as with a new stemcell", [][]string{{"recreate"}}, upgraded},
+		{
+			"ten-updates", "series of ten rolling updates of three control VMs",
+			slices.Repeat([][]string{verbose(minor), minor}, 5), upgraded,
+		},
 	} {
 		load := busy()
-		report, err := u.probe(ctx, func() error { return u.lab(ctx, upTimeout, k.arguments[0], k.arguments[1:]...) })
+		report, err := u.probe(ctx, k.updates)
 		if err != nil {
 			return figures, err
 		}
@@ -145,9 +158,9 @@ func updateFigures(k kind, r apiprobe.Report, load float64) []Figure {
 	}
 }
 
-// probe runs the lab's probe from this machine, because all VMs are updated, while update runs.
-func (u *Updates) probe(ctx context.Context, update func() error) (apiprobe.Report, error) {
-	ctx, cancel := context.WithTimeout(ctx, upTimeout)
+// probe runs the lab's probe from this machine, because all VMs are updated, during the updates.
+func (u *Updates) probe(ctx context.Context, updates [][]string) (apiprobe.Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, upTimeout*time.Duration(len(updates)))
 	defer cancel()
 	command := exec.CommandContext(ctx, u.program, "probe", "--json", "--state", u.state)
 	command.Dir, command.Stderr = filepath.Clean(u.Root), os.Stderr
@@ -163,8 +176,11 @@ func (u *Updates) probe(ctx context.Context, update func() error) (apiprobe.Repo
 	if line, err := lines.ReadString('\n'); err != nil || !strings.HasPrefix(line, "Probing") {
 		return apiprobe.Report{}, errors.Join(err, fmt.Errorf("the probe printed %q", line))
 	}
-	if err := update(); err != nil {
-		return apiprobe.Report{}, err
+	for n, arguments := range updates {
+		u.say("update %d of %d", n+1, len(updates))
+		if err := u.lab(ctx, upTimeout, arguments[0], arguments[1:]...); err != nil {
+			return apiprobe.Report{}, err
+		}
 	}
 	if err := command.Process.Signal(os.Interrupt); err != nil {
 		return apiprobe.Report{}, err
