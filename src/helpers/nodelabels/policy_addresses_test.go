@@ -176,6 +176,9 @@ func TestNodesCannotAddressOthersAsTheirPods(t *testing.T) {
 	kubetest.MustForbid(
 		t, "another node as the host", host(map[string]any{"hostIP": "10.0.0.5", "hostIPs": hosts("10.0.0.5")}),
 	)
+	for _, others := range []map[string]any{{"hostIP": "10.0.0.5"}, {"hostIP": "10.0.0.5", "hostIPs": nil}} {
+		kubetest.MustForbid(t, "another node as the only host", host(others))
+	}
 	if err := host(map[string]any{"hostIP": "10.0.0.4", "hostIPs": hosts("10.0.0.4")}); err != nil {
 		t.Errorf("kubelet's own report of the host: %v", err)
 	}
