@@ -27,6 +27,21 @@ func createServiceAccount(t *testing.T, admin kubernetes.Interface) {
 	}
 }
 
+func amounts(cpu, memory string) corev1.ResourceList {
+	return corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory),
+	}
+}
+
+// patchStatus changes the pod web, by strategic merge patch as PatchPodStatus of kubelet sends it.
+func patchStatus(t *testing.T, client kubernetes.Interface, text []byte) error {
+	t.Helper()
+	_, err := client.CoreV1().Pods("default").Patch(
+		t.Context(), "web", types.StrategicMergePatchType, text, metav1.PatchOptions{}, "status",
+	)
+	return err
+}
+
 // TestNodesReportSmallStatusOfTheirPods is root on a worker that fills the memory of all that watch pods, or has a
 // ReplicaSet delete the pods of other nodes first.
 func TestNodesReportSmallStatusOfTheirPods(t *testing.T) {
@@ -38,10 +53,8 @@ func TestNodesReportSmallStatusOfTheirPods(t *testing.T) {
 		Spec:       corev1.PodSpec{NodeName: stolen},
 	}
 	var statuses []corev1.ContainerStatus
-	amounts := corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi"),
-	}
-	resources := corev1.ResourceRequirements{Requests: amounts, Limits: amounts}
+	given := amounts("100m", "64Mi")
+	resources := corev1.ResourceRequirements{Requests: given, Limits: given}
 	for n := range 40 {
 		name := fmt.Sprintf("container-%d", n)
 		container := corev1.Container{Name: name, Image: "image", Resources: resources}
@@ -54,18 +67,13 @@ func TestNodesReportSmallStatusOfTheirPods(t *testing.T) {
 			Name: name, Image: "registry.example.com/image", ImageID: "sha256:" + strings.Repeat("b", 64),
 			ContainerID: terminated.ContainerID, RestartCount: 7, State: corev1.ContainerState{Terminated: terminated},
 			LastTerminationState: corev1.ContainerState{Terminated: terminated},
-			AllocatedResources:   amounts, Resources: &resources,
+			AllocatedResources:   given, Resources: &resources,
 		})
 	}
 	if _, err := admin.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	patch := func(client kubernetes.Interface, text []byte) error {
-		_, err := client.CoreV1().Pods("default").Patch(
-			t.Context(), "web", types.StrategicMergePatchType, text, metav1.PatchOptions{}, "status",
-		)
-		return err
-	}
+	patch := func(client kubernetes.Interface, text []byte) error { return patchStatus(t, client, text) }
 	message := func(size int) []byte {
 		return fmt.Appendf(nil, `{"status": {"message": %q}}`, strings.Repeat("x", size))
 	}
@@ -80,8 +88,7 @@ func TestNodesReportSmallStatusOfTheirPods(t *testing.T) {
 		kubetest.MustForbid(t, "annotations: "+what, err, "annotations of its pods")
 	}
 
-	// The friends: kubelet, with a pod of many containers that failed, by strategic merge patch as PatchPodStatus sends
-	// it, and controllers.
+	// The friends: kubelet, with a pod of many containers that failed, and controllers.
 	status, err := json.Marshal(map[string]any{
 		"status": map[string]any{"phase": "Running", "containerStatuses": statuses},
 	})
@@ -105,11 +112,6 @@ func TestNodesReportNoMoreThanPodsAskFor(t *testing.T) {
 	cluster, worker := withNodes(t)
 	admin := cluster.Admin()
 	createServiceAccount(t, admin)
-	amounts := func(cpu, memory string) corev1.ResourceList {
-		return corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory),
-		}
-	}
 	request, limit := amounts("100m", "64Mi"), amounts("1", "1Gi")
 	always := corev1.ContainerRestartPolicyAlways
 	pod := &corev1.Pod{
@@ -146,10 +148,7 @@ func TestNodesReportNoMoreThanPodsAskFor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = worker.CoreV1().Pods("default").Patch(
-			t.Context(), "web", types.StrategicMergePatchType, text, metav1.PatchOptions{}, "status",
-		)
-		return err
+		return patchStatus(t, worker, text)
 	}
 	server := func(r report) error { return status("containerStatuses", "server", r) }
 
