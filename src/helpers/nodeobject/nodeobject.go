@@ -92,6 +92,17 @@ func checkKnown(node *corev1.Node) error {
 	return nil
 }
 
+// checkNetwork returns what flannel would end for.
+func checkNetwork(node *corev1.Node) error {
+	if node.Spec.PodCIDR == "" {
+		return fmt.Errorf(
+			"Node %s has no pod subnet: kube-controller-manager has not assigned one yet (see its log on the control VMs)",
+			node.Name,
+		)
+	}
+	return checkKnown(node)
+}
+
 func hasTaint(node *corev1.Node, key string) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == key })
 }

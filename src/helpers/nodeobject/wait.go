@@ -26,10 +26,10 @@ func Wait(ctx context.Context, options Options, log *slog.Logger) error {
 	return wait(ctx, options, log, "ready", ready)
 }
 
-// WaitKnown returns nil as soon as it is known which VM the Node belongs to: before that a node can announce nothing
-// about its network.
-func WaitKnown(ctx context.Context, options Options, log *slog.Logger) error {
-	return wait(ctx, options, log, "known", checkKnown)
+// WaitNetwork returns nil as soon as the node can announce its pod network: it is known which VM the Node belongs to, and
+// kube-controller-manager has given it a pod subnet.
+func WaitNetwork(ctx context.Context, options Options, log *slog.Logger) error {
+	return wait(ctx, options, log, "known", checkNetwork)
 }
 
 func wait(

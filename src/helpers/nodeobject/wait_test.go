@@ -72,19 +72,21 @@ func TestCheckReady(t *testing.T) {
 	}
 }
 
-func TestCheckKnown(t *testing.T) {
+func TestCheckNetwork(t *testing.T) {
 	for name, test := range map[string]struct {
 		taints []corev1.Taint
-		known  bool
+		subnet string
+		want   string
 	}{
-		"registered just now": {[]corev1.Taint{{Key: UninitializedTaint}, {Key: UnknownTaint}}, false},
-		"labeled":             {[]corev1.Taint{{Key: UninitializedTaint}}, true},
+		"registered just now": {[]corev1.Taint{{Key: UninitializedTaint}, {Key: UnknownTaint}}, "10.244.1.0/24", UnknownTaint},
+		"without a subnet":    {nil, "", "no pod subnet"}, // flannel: pod cidr not assigned
+		"labeled":             {[]corev1.Taint{{Key: UninitializedTaint}}, "10.244.1.0/24", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// It need not be Ready, which can require the network.
-			err := checkKnown(&corev1.Node{Spec: corev1.NodeSpec{Taints: test.taints}})
-			if (err == nil) != test.known {
-				t.Errorf("got %v, want an error: %t", err, !test.known)
+			err := checkNetwork(&corev1.Node{Spec: corev1.NodeSpec{Taints: test.taints, PodCIDR: test.subnet}})
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
 			}
 		})
 	}
@@ -193,13 +195,14 @@ func TestWaitAgainstRealAPIServer(t *testing.T) {
 	}
 	expect("kubelet-csr-approver has not found its instance yet")
 	node.Spec.Taints = node.Spec.Taints[:1]
+	node.Spec.PodCIDR, node.Spec.PodCIDRs = "10.244.1.0/24", []string{"10.244.1.0/24"}
 	if node, err = nodes.Update(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	expect("no cloud-controller-manager has initialized it yet")
 	known := Options{Kubeconfig: path, Name: "node-a", Timeout: time.Minute}
-	if err := WaitKnown(ctx, known, slog.New(slog.DiscardHandler)); err != nil {
-		t.Errorf("the VM is known, and WaitKnown returned %v", err)
+	if err := WaitNetwork(ctx, known, slog.New(slog.DiscardHandler)); err != nil {
+		t.Errorf("the VM is known and has a pod subnet, and WaitNetwork returned %v", err)
 	}
 	node.Spec.Taints = nil
 	if _, err = nodes.Update(ctx, node, metav1.UpdateOptions{}); err != nil {

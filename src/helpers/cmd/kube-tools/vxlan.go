@@ -13,16 +13,17 @@ import (
 	"kubernetes-release/vxlan"
 )
 
-// knownTimeout is for a VM that has joined already.
-const knownTimeout = 10 * time.Minute
+// networkTimeout is for a VM that has joined already.
+const networkTimeout = 10 * time.Minute
 
 func prepareVXLAN() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "prepare-vxlan",
 		Short: "Create flannel's device, and wait until flannel may announce it",
-		Long: "Create flannel's device, with a MAC address for this VM, and wait until the VM of this Node is known. " +
-			"Before that an admission policy refuses what flannel announces, and flannel would try again after three " +
-			"seconds.",
+		Long: "Create flannel's device, with a MAC address for this VM, and wait until the VM of this Node is known " +
+			"and the Node has a pod subnet. Without a pod subnet flannel would end, and be started again in monit's next " +
+			"cycle; before the VM is known an admission policy refuses what flannel announces, and flannel would try " +
+			"again after three seconds.",
 	}
 	path := requirePath(command, "node", nodeUsage)
 	settings := requirePath(command, "config", "flannel's configuration, config/net-conf.json of the job flannel")
@@ -43,8 +44,8 @@ func prepareVXLAN() *cobra.Command {
 		if err := vxlan.Prepare(config, address); err != nil {
 			return err
 		}
-		return nodeobject.WaitKnown(command.Context(), nodeobject.Options{
-			Kubeconfig: *kubeconfig, Name: identity.Name, Timeout: knownTimeout,
+		return nodeobject.WaitNetwork(command.Context(), nodeobject.Options{
+			Kubeconfig: *kubeconfig, Name: identity.Name, Timeout: networkTimeout,
 		}, slog.Default())
 	}
 	return command
