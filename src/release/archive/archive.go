@@ -133,10 +133,12 @@ func WriteXZ(ctx context.Context, file string, trees ...Tree) error {
 }
 
 // writeTarXZ compresses with the program xz. For Go programs its fastest preset takes less time than gzip's best and
-// the result is a quarter smaller. Stemcells can unpack it: they have dpkg-dev, which depends on xz-utils.
+// the result is a quarter smaller; with the filter for addresses of x86 and a larger dictionary, which needs 8 MiB to
+// unpack, it takes a fifth more time and the result is 6% smaller again. Stemcells can unpack it: they have dpkg-dev,
+// which depends on xz-utils.
 func writeTarXZ(ctx context.Context, w io.Writer, all []entry) error {
 	command := exec.CommandContext(
-		ctx, "xz", "--compress", "--stdout", "-1", "--threads=1",
+		ctx, "xz", "--compress", "--stdout", "--x86", "--lzma2=preset=1,dict=8MiB", "--threads=1",
 	) // several threads would split the content into blocks
 	var stderr strings.Builder
 	command.Stdout, command.Stderr = w, &stderr

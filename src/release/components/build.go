@@ -232,6 +232,11 @@ func (b Builder) compileGo(ctx context.Context, c Component, bin string, part *p
 	if err != nil {
 		return "", err
 	}
+	replaced := filepath.Join(filepath.Dir(bin), "replaced")
+	defer func() { _ = os.RemoveAll(replaced) }()
+	if c, err = b.replaceFiles(ctx, c, replaced); err != nil {
+		return "", err
+	}
 	work := filepath.Join(bin, ".work")
 	if err := os.Mkdir(work, 0o755); err != nil {
 		return "", err
@@ -428,7 +433,7 @@ func (b Builder) fingerprint(ctx context.Context, c Component) (string, error) {
 	}
 	sort.Strings(files)
 	mod := cmp.Or(c.ModFile, "go.mod")
-	pins := []string{mod, strings.TrimSuffix(mod, ".mod") + ".sum"}
+	pins := []string{mod, sums(mod)}
 	for _, file := range files {
 		name := filepath.Base(file)
 		if strings.HasSuffix(name, "_test.go") || filepath.Ext(name) != ".go" && !slices.Contains(pins, name) {

@@ -42,6 +42,8 @@ type Component struct {
 	// Manifests are files of modules that the programs require, such as CustomResourceDefinitions. They are copied to
 	// manifests/.
 	Manifests []Manifests `json:",omitempty"`
+	// Replaced are files of required modules that the build replaces.
+	Replaced []Replacement `json:",omitempty"`
 	// CSource, if set, is a C file in Module; the only binary is compiled from it, without a Go build.
 	CSource string
 	// CVersionFile is a Makefile in Module with the line TAG ?= VERSION, the C program's own version.
@@ -55,6 +57,13 @@ type Manifests struct {
 	Files []string
 	// Folder is the folder below manifests/ for what not every cluster applies; empty: manifests/ itself.
 	Folder string `json:",omitempty"`
+}
+
+// Replacement is a file of a module that the build replaces with one of the pin's folder.
+type Replacement struct {
+	Module string
+	// File is the path in the module, With the name in the pin's folder.
+	File, With string
 }
 
 // Binary is one program of a component.
@@ -149,8 +158,11 @@ func All() []Component {
 		{
 			Name: "aws-load-balancer-controller", Pin: "aws-load-balancer-controller",
 			Module: "sigs.k8s.io/aws-load-balancer-controller",
-			// The linker keeps every method, such as all of EC2's actions, because methods are named by reflection, and
-			// no tag avoids that: 94 MB. go-cmp does so to name types (appendTypeName); it is as large without that.
+			// Programs that name methods by reflection have all methods of all types, such as each of EC2's actions. go-cmp
+			// does so to write the name of a type into messages: 94 MB with that, 45 without it.
+			Replaced: []Replacement{
+				{Module: "github.com/google/go-cmp", File: "cmp/internal/value/name.go", With: "typename.go"},
+			},
 			Binaries: []Binary{
 				{"aws-load-balancer-controller", "sigs.k8s.io/aws-load-balancer-controller"},
 			},

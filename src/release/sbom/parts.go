@@ -114,7 +114,8 @@ func modulesIn(dir string) ([]Part, error) {
 		}
 		// Main is the module of the main package: upstream's if our pin has no main package.
 		for _, module := range append(info.Deps, &info.Main) {
-			if module.Replace != nil {
+			// A copy of the module with files replaced has no version (Replaced in release/components).
+			if module.Replace != nil && module.Replace.Version != "(devel)" {
 				module = module.Replace
 			}
 			if module.Path == ourModules || strings.HasPrefix(module.Path, ourModules+"/") {
