@@ -58,11 +58,20 @@ type Config struct {
 	OverlayPorts []uint16 `json:"overlay_ports"`
 	// BlockedPorts are TCP ports of VMs of the deployment to which pods cannot connect.
 	BlockedPorts []uint16 `json:"blocked_ports"`
+	// LocalPorts are TCP ports of the VM that only some of its users can connect to, and nobody else.
+	LocalPorts []LocalPort `json:"local_ports"`
 	// VerifySource is whether pods send from their own addresses only.
 	VerifySource bool     `json:"verify_source"`
 	Metadata     Metadata `json:"metadata"`
 	// Deployment says which VMs belong to it.
 	Deployment Deployment `json:"deployment"`
+}
+
+// LocalPort is a port of the VM for clients on the VM.
+type LocalPort struct {
+	Port uint16 `json:"port"`
+	// Users that can connect, by name or number.
+	Users []string `json:"users"`
 }
 
 // Metadata says who reads instance metadata.
@@ -119,10 +128,26 @@ func (c Config) addresses() ([]netip.Addr, error) {
 	return slices.Compact(addresses), nil
 }
 
-// userIDs returns the numbers of the users that read instance metadata.
-func (m Metadata) userIDs() ([]string, error) {
+// withUserIDs returns the configuration with the numbers of the users in it.
+func (c Config) withUserIDs() (Config, error) {
+	var err error
+	if c.Metadata.Users, err = userIDs("metadata.users", c.Metadata.Users); err != nil {
+		return c, err
+	}
+	c.LocalPorts = slices.Clone(c.LocalPorts)
+	for i, local := range c.LocalPorts {
+		property := fmt.Sprintf("local.ports, for port %d,", local.Port)
+		if c.LocalPorts[i].Users, err = userIDs(property, local.Users); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+// userIDs returns the numbers of users that a property names.
+func userIDs(property string, users []string) ([]string, error) {
 	var ids []string
-	for _, name := range m.Users {
+	for _, name := range users {
 		if _, err := strconv.ParseUint(name, 10, 32); err == nil {
 			ids = append(ids, name)
 			continue
@@ -130,7 +155,7 @@ func (m Metadata) userIDs() ([]string, error) {
 		found, err := user.Lookup(name)
 		if err != nil {
 			return nil, fmt.Errorf(
-				"metadata.users names %s: %w; name users that the VM has, or their numbers", name, err,
+				"%s names %s: %w; name users that the VM has, or their numbers", property, name, err,
 			)
 		}
 		ids = append(ids, found.Uid)
@@ -139,8 +164,8 @@ func (m Metadata) userIDs() ([]string, error) {
 	return slices.Compact(ids), nil
 }
 
-// rules returns the rules by chain. users are the numbers of those that read instance metadata.
-func (c Config) rules(users []string) map[string][]string {
+// rules returns the rules by chain. The users in the configuration are numbers.
+func (c Config) rules() map[string][]string {
 	rules := map[string][]string{}
 	add := func(chain string, parts ...any) {
 		rules[chain] = append(rules[chain], knftables.Concat(parts...))
@@ -164,6 +189,19 @@ func (c Config) rules(users []string) map[string][]string {
 		for _, chain := range []string{"forward", "output"} {
 			add(chain, "oifname", vxlanDevices, "ip daddr !=", pods, "counter drop")
 		}
+		// What comes out of the tunnel is from a pod, or a node's end, to a pod, and has passed the cloud's firewall as
+		// a packet of VXLAN: nothing in it reaches a VM. This is about packets that answer nothing: an answer already
+		// has the address of who asked, a VM that flannel's rules have given its tunnel's address (masqRules in
+		// pkg/trafficmngr/iptables/iptables.go), or a client of a node port.
+		const unasked = "ct state { invalid, new, untracked }"
+		add("prerouting", "iifname", vxlanDevices, "meta nfproto ipv6 counter drop")
+		for _, end := range []string{"ip saddr", "ip daddr"} {
+			add("prerouting", "iifname", vxlanDevices, unasked, end, "!=", pods, "counter drop")
+		}
+		// The VM's own addresses in the pod network answer echo requests only. Packets of TCP that connection tracking
+		// takes for invalid cannot open a connection, and may belong to one of the VM's.
+		add("input", "iifname", vxlanDevices, "ct state { new, untracked } meta l4proto tcp", reject)
+		add("input", "iifname", vxlanDevices, unasked, "meta l4proto != { tcp, icmp } counter drop")
 	}
 	if ports := list(c.BlockedPorts); ports != "" {
 		add("input", "ip saddr", pods, "tcp dport", ports, reject)
@@ -171,6 +209,13 @@ func (c Config) rules(users []string) map[string][]string {
 		// in Go that listen on 0.0.0.0 accept it (favoriteAddrFamily in net/ipsock_posix.go).
 		add("input", "iifname", podDevices, "tcp dport", ports, reject)
 		add("forward", "ip saddr", pods, "ip daddr @"+instances, "tcp dport", ports, reject)
+	}
+	for _, local := range c.LocalPorts {
+		port := fmt.Sprintf("tcp dport %d", local.Port)
+		add("input", "iifname != lo", port, reject)
+		// By the address, since a Service that leads there changes it, and the interface that a rule sees stays that of
+		// the Service's address.
+		add("output", "fib daddr type local", port, notOf(local.Users), reject)
 	}
 	if c.VerifySource {
 		// Pods have the capability NET_RAW, so an address proves something only together with the interface.
@@ -184,14 +229,18 @@ func (c Config) rules(users []string) map[string][]string {
 			if !c.Metadata.Pods {
 				add("forward", address, tcp, reject)
 			}
-			if len(users) > 0 {
-				add("output", address, tcp, "meta skuid != {", strings.Join(users, ", "), "}", reject)
-			} else {
-				add("output", address, tcp, reject)
-			}
+			add("output", address, tcp, notOf(c.Metadata.Users), reject)
 		}
 	}
 	return rules
+}
+
+// notOf matches packets of all users of the VM but these.
+func notOf(users []string) string {
+	if len(users) == 0 {
+		return ""
+	}
+	return "meta skuid != { " + strings.Join(users, ", ") + " }"
 }
 
 // list writes ports as an anonymous set, or nothing.
@@ -213,7 +262,7 @@ var hooks = map[string]knftables.BaseChainHook{
 }
 
 // transaction replaces the whole table in one step: packets meet the old rules or the new ones.
-func (c Config) transaction(tx *knftables.Transaction, users []string, addresses []netip.Addr) {
+func (c Config) transaction(tx *knftables.Transaction, addresses []netip.Addr) {
 	tx.Add(&knftables.Table{}) // so that there is one to delete
 	tx.Delete(&knftables.Table{})
 	tx.Add(&knftables.Table{Comment: knftables.PtrTo("rules of the BOSH job node-firewall")})
@@ -221,7 +270,7 @@ func (c Config) transaction(tx *knftables.Transaction, users []string, addresses
 	for _, address := range addresses {
 		tx.Add(&knftables.Element{Set: instances, Key: []string{address.String()}})
 	}
-	rules := c.rules(users)
+	rules := c.rules()
 	for _, chain := range []string{"prerouting", "input", "forward", "output"} {
 		tx.Add(&knftables.Chain{
 			Name: chain, Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(hooks[chain]),
@@ -236,8 +285,8 @@ func (c Config) transaction(tx *knftables.Transaction, users []string, addresses
 
 // Firewall keeps the table.
 type Firewall struct {
+	// config has the numbers of users.
 	config Config
-	users  []string
 	nft    knftables.Interface
 	log    *slog.Logger
 	clock  clock.PassiveClock
@@ -252,7 +301,7 @@ type Firewall struct {
 
 // New returns the firewall of this VM. It changes nothing yet.
 func New(config Config, log *slog.Logger) (*Firewall, error) {
-	users, err := config.Metadata.userIDs()
+	config, err := config.withUserIDs()
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +309,7 @@ func New(config Config, log *slog.Logger) (*Firewall, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nftables: %w", err)
 	}
-	return &Firewall{config: config, users: users, nft: nft, log: log, clock: clock.RealClock{}}, nil
+	return &Firewall{config: config, nft: nft, log: log, clock: clock.RealClock{}}, nil
 }
 
 // Keep writes the table, and again whenever VMs of the deployment change or somebody has removed it, until ctx ends.
@@ -301,7 +350,7 @@ func (f *Firewall) Apply(ctx context.Context) error {
 		f.log.Warn("the table is gone: writing it again", "table", Table)
 	}
 	tx := f.nft.NewTransaction()
-	f.config.transaction(tx, f.users, addresses)
+	f.config.transaction(tx, addresses)
 	if err := f.nft.Run(ctx, tx); err != nil {
 		return fmt.Errorf("write the table %s of nftables: %w", Table, err)
 	}

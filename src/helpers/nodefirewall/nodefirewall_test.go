@@ -40,15 +40,20 @@ const (
 // must not.
 const arrival, absent = 10 * time.Second, 300 * time.Millisecond
 
-// dialVariable makes the test's program connect to this address and exit: so that another user does.
-const dialVariable = "NODEFIREWALL_DIAL"
+// dialVariable makes the test's program connect to this address and exit: so that another user does. It does so from
+// the address in sourceVariable, if there is one.
+const dialVariable, sourceVariable = "NODEFIREWALL_DIAL", "NODEFIREWALL_SOURCE"
 
 func TestMain(m *testing.M) {
 	address := os.Getenv(dialVariable)
 	if address == "" {
 		os.Exit(m.Run())
 	}
-	connection, err := net.DialTimeout("tcp", address, 5*time.Second)
+	dialer := net.Dialer{Timeout: 5 * time.Second}
+	if source := os.Getenv(sourceVariable); source != "" {
+		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(source)}
+	}
+	connection, err := dialer.Dial("tcp", address)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -150,6 +155,12 @@ func (n namespace) serve(t *testing.T, ports ...int) {
 // dial connects as a user.
 func (n namespace) dial(t *testing.T, uid uint32, address string) error {
 	t.Helper()
+	return n.dialFrom(t, uid, "", address)
+}
+
+// dialFrom connects as a user from an address, or from that which the kernel chooses.
+func (n namespace) dialFrom(t *testing.T, uid uint32, source, address string) error {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +176,7 @@ func (n namespace) dial(t *testing.T, uid uint32, address string) error {
 		command.ExtraFiles = []*os.File{program}
 		command.Dir = "/"
 		// Programs that detect races wait for a second when they exit.
-		command.Env = []string{dialVariable + "=" + address, "GORACE=atexit_sleep_ms=0"}
+		command.Env = []string{dialVariable + "=" + address, sourceVariable + "=" + source, "GORACE=atexit_sleep_ms=0"}
 		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 		output, err := command.CombinedOutput()
 		if err != nil {
@@ -173,6 +184,32 @@ func (n namespace) dial(t *testing.T, uid uint32, address string) error {
 		}
 		return nil
 	})
+}
+
+// ping reports whether the kernel of the machine with an address answers an echo request.
+func (n namespace) ping(t *testing.T, address string) bool {
+	t.Helper()
+	answered := false
+	if err := n.Do(func() error {
+		socket, err := net.DialIP("ip4:icmp", nil, &net.IPAddr{IP: net.ParseIP(address)})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = socket.Close() }()
+		if _, err := socket.Write([]byte{8, 0, 0xf7, 0xff, 0, 0, 0, 0}); err != nil {
+			return err
+		}
+		if err := socket.SetReadDeadline(time.Now().Add(arrival)); err != nil {
+			return err
+		}
+		buffer := make([]byte, 100)
+		count, _, err := socket.ReadFrom(buffer) // without the header of IP
+		answered = err == nil && count >= 8 && buffer[0] == 0
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return answered
 }
 
 // timedOut reports whether dial got no answer at all. Clients should learn at once that they are refused.
@@ -439,6 +476,88 @@ func TestTheOverlayReachesPodsOnly(t *testing.T) {
 	}
 }
 
+// TestTheOverlayEndsAtPods is a pod of another node, and root there, that connect to this VM through the tunnel, past
+// the cloud's firewall between VMs, which sees packets of VXLAN only.
+func TestTheOverlayEndsAtPods(t *testing.T) {
+	w := newWorld(t)
+	here, pod, there := w.node.overlay(t), w.pod.overlay(t), w.network.overlay(t)
+	w.node.serve(t, 22)
+	w.pod.serve(t, 80)
+	w.network.serve(t, 80)
+	// As flannel and kube-proxy do: what goes to pods has the address of the tunnel's end, and a node port of this node
+	// leads to a pod of another one.
+	w.node.Run(t, `
+		ip -6 addr add fe80::41/64 dev flannel.1 nodad
+		nft add rule ip test postrouting ip saddr != 10.244.0.0/16 ip daddr 10.244.0.0/16 masquerade
+		nft add chain ip test prerouting {type nat hook prerouting priority dstnat;}
+		nft add rule ip test prerouting ip daddr `+ownAddress+` tcp dport 30080 dnat to `+remotePod+`:80`)
+	// A machine that the VM reaches.
+	const beyond = "192.0.2.7"
+	w.node.Run(t, "ip route add "+beyond+" dev veth2")
+	w.neighbor.Run(t, "ip addr add "+beyond+"/32 dev eth0")
+	// What has the address of the remote pod goes through the tunnel, also to the VM's own address, and so does what
+	// root makes by hand (of the protocol 255).
+	w.network.Run(t, `
+		ip -6 addr add fe80::42/64 dev tunnel nodad
+		ip rule add from `+remotePod+` lookup 7
+		ip rule add ipproto 255 lookup 7
+		ip route add default via 10.244.1.0 dev tunnel onlink table 7`)
+	from := func(source, address string) func() error {
+		return func() error { return w.network.dialFrom(t, 0, source, address) }
+	}
+	attacks := map[string]func() error{
+		"to the tunnel's end": from(remotePod, "10.244.1.0:22"),
+		"to a pod's gateway":  from(remotePod, podGateway+":22"),
+		"to the VM":           from(remotePod, ownAddress+":22"),
+		"to the VM, by IPv6":  from("", "[fe80::41%tunnel]:22"),
+	}
+	forged := packets{
+		"to the tunnel's end":     {w.network, remotePod, "10.244.1.0", here},
+		"to the VM":               {w.network, remotePod, ownAddress, here},
+		"to what the VM reaches":  {w.network, remotePod, beyond, w.neighbor.overlay(t)},
+		"as another VM, to a pod": {w.network, otherNode, podAddress, pod},
+	}
+	friends := map[string]func() error{
+		"the node to a pod elsewhere":     func() error { return w.node.dial(t, 1000, remotePod+":80") },
+		"the VM's address to a pod there": func() error { return w.node.dialFrom(t, 0, ownAddress, remotePod+":80") },
+		"a pod to a pod elsewhere":        func() error { return w.pod.dial(t, 0, remotePod+":80") },
+		"a pod elsewhere to a pod":        from(remotePod, podAddress+":80"),
+		"a client of a node port":         from(stranger, ownAddress+":30080"),
+		"a VM by its own network":         from(otherNode, ownAddress+":22"),
+	}
+	friendly := packets{
+		"a pod elsewhere to a pod":       {w.network, remotePod, podAddress, pod},
+		"the end of another VM to a pod": {w.network, "10.244.2.0", podAddress, pod},
+		"a pod to a pod elsewhere":       {w.pod, podAddress, remotePod, there},
+	}
+	expect := func(what string, reached bool) {
+		t.Helper()
+		for name, dial := range attacks {
+			if err := dial(); (err == nil) != reached {
+				t.Errorf("%s: %s: %v, want connected %t", what, name, err, reached)
+			}
+		}
+		forged.expect(t, what, reached)
+		for name, dial := range friends {
+			if err := dial(); err != nil {
+				t.Errorf("%s: %s: %v", what, name, err)
+			}
+		}
+		friendly.expect(t, what, true)
+		if !w.network.ping(t, "10.244.1.0") {
+			t.Errorf("%s: the tunnel's end does not answer a ping", what)
+		}
+	}
+	expect("without the table", true)
+	// 8472 is a port as any other then, and addresses are not looked at.
+	only := func(c *Config) { c.OverlayPorts, c.VerifySource = []uint16{4789}, false }
+	w.apply(t, w.firewall(t, only))
+	expect("with the table", false)
+	if err := w.network.dialFrom(t, 0, remotePod, "10.244.1.0:22"); timedOut(err) {
+		t.Errorf("a pod elsewhere to the tunnel's end: %v, want a refusal", err)
+	}
+}
+
 // TestPodsDoNotReachPortsOfTheControlPlane tries etcd, its peers, the endpoint at which VMs join, and kubelets.
 func TestPodsDoNotReachPortsOfTheControlPlane(t *testing.T) {
 	w := newWorld(t)
@@ -546,11 +665,63 @@ func TestOnlyUsersThatAreNamedReadMetadata(t *testing.T) {
 	expect("a pod without restrictions", w.pod, 0, true)
 }
 
+// TestLocalPortsAreForUsersThatAreNamed is a server that asks its clients nothing and listens on all addresses, such as
+// the webhooks of the AWS Load Balancer Controller, with the API server of the same VM as its client.
+func TestLocalPortsAreForUsersThatAreNamed(t *testing.T) {
+	const apiServer, vcap = 1900000004, 1000
+	w := newWorld(t)
+	w.node.serve(t, 3311, 3312)
+	w.network.serve(t, 3312)
+	// A Service whose endpoint is the port: for users of the VM, and for pods.
+	w.node.Run(t, `
+		nft add chain ip test output {type nat hook output priority -100;}
+		nft add chain ip test prerouting {type nat hook prerouting priority dstnat;}
+		nft add rule ip test output ip daddr 10.100.0.1 tcp dport 80 dnat to `+ownAddress+`:3312
+		nft add rule ip test prerouting ip daddr 10.100.0.1 tcp dport 80 dnat to `+ownAddress+`:3312`)
+	own := []string{"127.0.0.1:3312", "[::1]:3312", ownAddress + ":3312", "10.100.0.1:80", ":3312"}
+	expect := func(what string, from namespace, uid uint32, allowed bool, addresses ...string) {
+		t.Helper()
+		for _, address := range addresses {
+			err := from.dial(t, uid, address)
+			if (err == nil) != allowed {
+				t.Errorf("%s to %s: %v, want allowed %t", what, address, err, allowed)
+			}
+			if timedOut(err) {
+				t.Errorf("%s to %s: %v, want a refusal", what, address, err)
+			}
+		}
+	}
+	all := func(what string, attacksAllowed bool) {
+		t.Helper()
+		expect(what+": a user of the VM", w.node, vcap, attacksAllowed, own...)
+		expect(what+": another VM", w.network, 0, attacksAllowed, ownAddress+":3312", "[fd00::4]:3312")
+		expect(what+": a pod", w.pod, 0, attacksAllowed, ownAddress+":3312", podGateway+":3312", "10.100.0.1:80")
+		expect(what+": the API server", w.node, apiServer, true, own...)
+		expect(what+": root", w.node, 0, true, own...)
+		expect(what+": a user of the VM", w.node, vcap, true, "127.0.0.1:3311", otherNode+":3312")
+		expect(what+": another VM", w.network, 0, true, ownAddress+":3311")
+		expect(what+": a pod", w.pod, 0, true, ownAddress+":3311", otherNode+":3312")
+	}
+	all("without the table", true)
+	w.apply(t, w.firewall(t, nil))
+	all("with the defaults", true)
+	users := []string{"root", "1900000004"}
+	w.apply(t, w.firewall(t, func(c *Config) { c.LocalPorts = []LocalPort{{Port: 3312, Users: users}} }))
+	all("with the port", false)
+	w.apply(t, w.firewall(t, func(c *Config) { c.LocalPorts = []LocalPort{{Port: 3312}} }))
+	expect("root that is not named", w.node, 0, false, own...)
+}
+
 func TestUsersThatDoNotExist(t *testing.T) {
-	_, err := Metadata{Users: []string{"root", "nobody-of-this-vm"}}.userIDs()
-	if err == nil || !strings.Contains(err.Error(), "nobody-of-this-vm") ||
-		!strings.Contains(err.Error(), "metadata.users") {
-		t.Errorf("got %v", err)
+	const user = "nobody-of-this-vm"
+	for property, config := range map[string]Config{
+		"metadata.users": {Metadata: Metadata{Users: []string{"root", user}}},
+		"local.ports":    {LocalPorts: []LocalPort{{Port: 3312, Users: []string{user}}}},
+	} {
+		_, err := config.withUserIDs()
+		if err == nil || !strings.Contains(err.Error(), user) || !strings.Contains(err.Error(), property) {
+			t.Errorf("%s: got %v", property, err)
+		}
 	}
 }
 

@@ -606,6 +606,17 @@ var opsCases = withProviders(map[string]opsCase{
 			if asked != 5 {
 				t.Errorf("%d webhooks, want 5", asked)
 			}
+			// Of the users of the VM only who asks them, and the controller, connects to their port.
+			firewall := decode[values](t, file(t, control, "node-firewall", "config/firewall.json"))
+			users := []any{"root"}
+			for _, name := range []string{"kube-apiserver", job} {
+				user := decode[values](t, file(t, control, name, "config/flags.json"))["user_id"]
+				users = append(users, fmt.Sprintf("%.0f", user))
+			}
+			want := []any{values{"port": flags["webhook-bind-port"], "users": users}}
+			if got := firewall["local_ports"]; !reflect.DeepEqual(got, want) {
+				t.Errorf("local ports: %v, want %v", got, want)
+			}
 			serving := parseCertificate(t, file(t, control, job, "config/server.pem"))
 			if _, err := serving.Verify(x509.VerifyOptions{DNSName: "127.0.0.1", Roots: roots}); err != nil {
 				t.Errorf("API servers refuse the certificate: %v", err)

@@ -1508,6 +1508,26 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{`overlay.ports is "8472"`, "a list of ports"},
 		},
 		{
+			"a local port without users",
+			"node-firewall",
+			values{"local": values{"ports": []any{3312}}},
+			[]string{"local.ports is [3312]", "port, 1 to 65535", "{port: 3312, users: [root]}"},
+		},
+		{
+			"a local port twice",
+			"node-firewall",
+			values{"local": values{"ports": []any{
+				values{"port": 3312, "users": []any{}}, values{"port": 3312, "users": []any{"root"}},
+			}}},
+			[]string{"local.ports is", "once each"},
+		},
+		{
+			"a user of a local port",
+			"node-firewall",
+			values{"local": values{"ports": []any{values{"port": 3312, "users": []any{"root }"}}}}},
+			[]string{`users of port 3312 in local.ports is ["root }"]`, "[root, vcap]"},
+		},
+		{
 			"a user of metadata",
 			"node-firewall",
 			values{"metadata": values{"users": []any{"root; drop"}}},
