@@ -35,6 +35,8 @@ const (
 	applyTimeout = 15 * time.Second
 	// instances is the set of the addresses of the deployment's VMs.
 	instances = "instances"
+	// setSize is how many pods have a count of their connections: at least those of a node.
+	setSize = 65536
 	// podDevices are a node's ends of its pods' links, as the CNI plugin ptp names them (RandomVethName in pkg/ip of
 	// containernetworking/plugins).
 	podDevices = `"veth*"`
@@ -60,6 +62,8 @@ type Config struct {
 	BlockedPorts []uint16 `json:"blocked_ports"`
 	// LocalPorts are TCP ports of the VM that only some of its users can connect to, and nobody else.
 	LocalPorts []LocalPort `json:"local_ports"`
+	// Connections limits those of each pod.
+	Connections Connections `json:"connections"`
 	// VerifySource is whether pods send from their own addresses only.
 	VerifySource bool     `json:"verify_source"`
 	Metadata     Metadata `json:"metadata"`
@@ -72,6 +76,15 @@ type LocalPort struct {
 	Port uint16 `json:"port"`
 	// Users that can connect, by name or number.
 	Users []string `json:"users"`
+}
+
+// Connections says how many each pod of the node can have at the same time, 0 without a limit.
+type Connections struct {
+	// API is how many to the API servers of the deployment, at APIPort.
+	API     uint32 `json:"api"`
+	APIPort uint16 `json:"api_port"`
+	// Total is how many that leave the pod's link, of all protocols.
+	Total uint32 `json:"total"`
 }
 
 // Metadata says who reads instance metadata.
@@ -217,6 +230,19 @@ func (c Config) rules() map[string][]string {
 		// the Service's address.
 		add("output", "fib daddr type local", port, notOf(local.Users), reject)
 	}
+	for _, limit := range c.Connections.limits() {
+		// The kernel counts what its connection tracking has. It looks at all connections of the pod for each new one.
+		count := fmt.Sprintf("ct state new add @%s { ip saddr ct count over %d }", limit.set, limit.count)
+		if limit.set == apiConnections {
+			port := fmt.Sprintf("tcp dport %d", c.Connections.APIPort)
+			add("input", "ip saddr", pods, port, count, reject) // an API server of this VM
+			add("forward", "ip saddr", pods, "ip daddr @"+instances, port, count, reject)
+			continue
+		}
+		for _, chain := range []string{"input", "forward"} {
+			add(chain, "iifname !=", vxlanDevices, "ip saddr", pods, count, "counter drop")
+		}
+	}
 	if c.VerifySource {
 		// Pods have the capability NET_RAW, so an address proves something only together with the interface.
 		const notTheWayBack = "fib saddr . iif oif missing counter drop"
@@ -233,6 +259,21 @@ func (c Config) rules() map[string][]string {
 		}
 	}
 	return rules
+}
+
+// The sets of pods whose connections are counted.
+const apiConnections, allConnections = "api-connections", "all-connections"
+
+// limit is how many connections a pod can have of those that a set counts.
+type limit struct {
+	set   string
+	count uint32
+}
+
+// limits returns those that there are.
+func (c Connections) limits() []limit {
+	limits := []limit{{apiConnections, c.API}, {allConnections, c.Total}}
+	return slices.DeleteFunc(limits, func(l limit) bool { return l.count == 0 })
 }
 
 // notOf matches packets of all users of the VM but these.
@@ -267,8 +308,12 @@ func (c Config) transaction(tx *knftables.Transaction, addresses []netip.Addr) {
 	tx.Delete(&knftables.Table{})
 	tx.Add(&knftables.Table{Comment: knftables.PtrTo("rules of the BOSH job node-firewall")})
 	tx.Add(&knftables.Set{Name: instances, Type: "ipv4_addr"})
-	for _, address := range addresses {
-		tx.Add(&knftables.Element{Set: instances, Key: []string{address.String()}})
+	members(tx, addresses)
+	for _, limit := range c.Connections.limits() {
+		tx.Add(&knftables.Set{
+			Name: limit.set, Type: "ipv4_addr", Flags: []knftables.SetFlag{knftables.DynamicFlag},
+			Size: knftables.PtrTo[uint64](setSize),
+		})
 	}
 	rules := c.rules()
 	for _, chain := range []string{"prerouting", "input", "forward", "output"} {
@@ -280,6 +325,14 @@ func (c Config) transaction(tx *knftables.Transaction, addresses []netip.Addr) {
 		for _, rule := range rules[chain] {
 			tx.Add(&knftables.Rule{Chain: chain, Rule: rule})
 		}
+	}
+}
+
+// members replaces the addresses of the deployment's VMs in the table.
+func members(tx *knftables.Transaction, addresses []netip.Addr) {
+	tx.Flush(&knftables.Set{Name: instances})
+	for _, address := range addresses {
+		tx.Add(&knftables.Element{Set: instances, Key: []string{address.String()}})
 	}
 }
 
@@ -335,8 +388,9 @@ func (f *Firewall) Apply(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
 	addresses := f.instances()
-	if !f.written.IsZero() && slices.Equal(addresses, f.addresses) {
-		if f.clock.Since(f.written) < tableInterval {
+	same := slices.Equal(addresses, f.addresses)
+	if !f.written.IsZero() {
+		if same && f.clock.Since(f.written) < tableInterval {
 			return nil
 		}
 		there, err := f.there(ctx)
@@ -344,18 +398,51 @@ func (f *Firewall) Apply(ctx context.Context) error {
 			return err
 		}
 		if there {
-			f.written = f.clock.Now()
-			return nil
+			return f.update(ctx, addresses, same)
 		}
 		f.log.Warn("the table is gone: writing it again", "table", Table)
 	}
-	tx := f.nft.NewTransaction()
-	f.config.transaction(tx, addresses)
-	if err := f.nft.Run(ctx, tx); err != nil {
+	if err := f.write(ctx, addresses); err != nil {
 		return fmt.Errorf("write the table %s of nftables: %w", Table, err)
 	}
 	f.log.Info("wrote the table", "table", Table, "instances", addresses)
 	f.addresses, f.written = addresses, f.clock.Now()
+	return nil
+}
+
+// update changes the addresses of VMs in the table, unless they are the same. The rest stays, with the counts of
+// connections.
+func (f *Firewall) update(ctx context.Context, addresses []netip.Addr, same bool) error {
+	if !same {
+		tx := f.nft.NewTransaction()
+		members(tx, addresses)
+		if err := f.nft.Run(ctx, tx); err != nil {
+			return fmt.Errorf("write the set %s of the table %s of nftables: %w", instances, Table, err)
+		}
+		f.log.Info("wrote the addresses of VMs", "table", Table, "instances", addresses)
+	}
+	f.addresses, f.written = addresses, f.clock.Now()
+	return nil
+}
+
+// write writes the table, without limits of connections where the kernel cannot count them (CONFIG_NFT_CONNLIMIT, the
+// module nft_connlimit).
+func (f *Firewall) write(ctx context.Context, addresses []netip.Addr) error {
+	tx := f.nft.NewTransaction()
+	f.config.transaction(tx, addresses)
+	err := f.nft.Run(ctx, tx)
+	if err == nil || len(f.config.Connections.limits()) == 0 {
+		return err
+	}
+	unlimited := f.config
+	unlimited.Connections = Connections{}
+	tx = f.nft.NewTransaction()
+	unlimited.transaction(tx, addresses)
+	if f.nft.Run(ctx, tx) != nil {
+		return err
+	}
+	f.log.Error("wrote the table without limits of connections, which the kernel refuses: see whether modprobe "+
+		"nft_connlimit succeeds", "error", err)
 	return nil
 }
 

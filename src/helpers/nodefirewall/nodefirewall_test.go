@@ -1,7 +1,9 @@
 package nodefirewall
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/knftables"
 
 	"kubernetes-release/internal/nettest"
 )
@@ -710,6 +713,158 @@ func TestLocalPortsAreForUsersThatAreNamed(t *testing.T) {
 	all("with the port", false)
 	w.apply(t, w.firewall(t, func(c *Config) { c.LocalPorts = []LocalPort{{Port: 3312}} }))
 	expect("root that is not named", w.node, 0, false, own...)
+}
+
+// hold accepts connections of TCP on a port of the namespace, and keeps them until their clients close them.
+func (n namespace) hold(t *testing.T, port int) {
+	t.Helper()
+	if err := n.Do(func() error {
+		listener, err := net.Listen("tcp", fmt.Sprintf("[::]:%d", port))
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { _ = listener.Close() })
+		go func() {
+			for {
+				connection, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					_, _ = io.Copy(io.Discard, connection)
+					_ = connection.Close()
+				}()
+			}
+		}()
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// open opens connections, and returns how many it could before the first error, the error, and what closes them.
+func (n namespace) open(t *testing.T, count int, address string) (opened int, closeAll func(), refused error) {
+	t.Helper()
+	var connections []net.Conn
+	closeAll = func() {
+		for _, connection := range connections {
+			_ = connection.Close()
+		}
+		connections = nil
+	}
+	t.Cleanup(closeAll)
+	refused = n.Do(func() error {
+		for range count {
+			connection, err := net.DialTimeout("tcp", address, time.Second)
+			if err != nil {
+				return err
+			}
+			connections = append(connections, connection)
+		}
+		return nil
+	})
+	return len(connections), closeAll, refused
+}
+
+// TestPodsHaveLimitedConnections is a pod that opens as many connections as it can: to API servers, which have a limit
+// of open files for all their clients, or to others, which use up the node's connection tracking.
+func TestPodsHaveLimitedConnections(t *testing.T) {
+	const many, limit = 60, 20
+	w := newWorld(t)
+	for _, n := range []namespace{w.node, w.network} {
+		n.hold(t, 6443)
+		n.hold(t, 8080)
+	}
+	w.node.Run(t, `
+		nft add chain ip test prerouting {type nat hook prerouting priority dstnat;}
+		nft add rule ip test prerouting ip daddr 10.100.0.1 tcp dport 443 dnat to `+otherNode+`:6443`)
+	expect := func(what string, from namespace, address string, want int) (closeAll func()) {
+		t.Helper()
+		opened, closeAll, err := from.open(t, many, address)
+		if opened != want {
+			t.Errorf("%s opened %d connections to %s, want %d: %v", what, opened, address, want, err)
+		}
+		return closeAll
+	}
+	const api, ownAPI, service = otherNode + ":6443", ownAddress + ":6443", "10.100.0.1:443"
+	for _, address := range []string{api, ownAPI, service} {
+		expect("without the table, a pod", w.pod, address, many)()
+	}
+	only := func(c *Config) { c.Connections = Connections{API: limit, APIPort: 6443} }
+	f := w.firewall(t, only)
+	w.apply(t, f)
+	closeAll := expect("a pod", w.pod, service, limit)
+	for _, address := range []string{api, ownAPI} {
+		if opened, _, err := w.pod.open(t, 1, address); opened > 0 || err == nil || timedOut(err) {
+			t.Errorf("a pod that has as many as it can, to %s: %d, %v, want a refusal", address, opened, err)
+		}
+	}
+	expect("its neighbor", w.neighbor, ownAPI, limit)
+	expect("a pod to another port", w.pod, otherNode+":8080", many)
+	expect("a pod to an API server of another cluster", w.pod, stranger+":6443", many)
+	expect("a process of the node", w.node, api, many)
+	expect("a client outside of the cluster", w.network, ownAPI, many)
+
+	// A VM that the Director creates gives nobody more.
+	records(t, f.config.Deployment.Records, ownAddress, otherNode, "10.0.0.7")
+	w.apply(t, f)
+	expect("a pod that has as many as it can, after a deploy", w.pod, api, 0)
+	// Connections that end make room.
+	closeAll()
+	deadline := time.Now().Add(arrival)
+	for opened := 0; opened == 0; time.Sleep(50 * time.Millisecond) {
+		if opened, _, _ = w.pod.open(t, 1, api); opened == 0 && time.Now().After(deadline) {
+			t.Fatal("a pod that has closed its connections cannot open another")
+		}
+	}
+
+	w.apply(t, w.firewall(t, func(c *Config) { c.Connections = Connections{Total: limit} }))
+	expect("with a limit for all, a pod", w.pod, otherNode+":8080", limit)
+	for _, address := range []string{api, remotePod + ":8080", ownAddress + ":8080"} {
+		expect("with a limit for all, a pod that has as many as it can", w.pod, address, 0)
+	}
+	expect("with a limit for all, its neighbor", w.neighbor, remotePod+":8080", limit)
+	expect("with a limit for all, a process of the node", w.node, remotePod+":8080", many)
+	w.apply(t, w.firewall(t, nil))
+	expect("without limits, a pod", w.pod, api, many)
+}
+
+// refusing is a kernel that refuses rules with a text, such as one that cannot count connections.
+type refusing struct {
+	knftables.Interface
+	text string
+}
+
+func (n refusing) Run(ctx context.Context, tx *knftables.Transaction) error {
+	if strings.Contains(tx.String(), n.text) {
+		return errors.New("Error: Could not process rule: No such file or directory")
+	}
+	return n.Interface.Run(ctx, tx)
+}
+
+// TestKernelsThatDoNotCountConnections have the rest of the table.
+func TestKernelsThatDoNotCountConnections(t *testing.T) {
+	w := newWorld(t)
+	w.network.serve(t, 2379, 6443)
+	f := w.firewall(t, func(c *Config) { c.Connections = Connections{API: 1, APIPort: 6443} })
+	var log strings.Builder
+	f.nft, f.log = refusing{f.nft, "ct count"}, slog.New(slog.NewTextHandler(&log, nil))
+	w.apply(t, f)
+	if err := w.pod.dial(t, 0, otherNode+":2379"); err == nil {
+		t.Error("a pod connects to etcd")
+	}
+	if opened, _, err := w.pod.open(t, 10, otherNode+":6443"); opened != 10 {
+		t.Errorf("%d connections: %v", opened, err)
+	}
+	if !strings.Contains(log.String(), "modprobe nft_connlimit") || !strings.Contains(log.String(), "No such file") {
+		t.Errorf("the log does not say so: %s", &log)
+	}
+	// Anything else that the kernel refuses is an error.
+	f = w.firewall(t, func(c *Config) { c.Connections = Connections{API: 1, APIPort: 6443} })
+	f.nft = refusing{f.nft, "tcp dport"}
+	if err := w.node.Do(func() error { return f.Apply(t.Context()) }); err == nil {
+		t.Error("a table that the kernel refuses is no error")
+	}
 }
 
 func TestUsersThatDoNotExist(t *testing.T) {
