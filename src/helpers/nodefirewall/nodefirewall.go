@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"os/user"
@@ -35,13 +36,18 @@ const (
 	applyTimeout = 15 * time.Second
 	// instances is the set of the addresses of the deployment's VMs.
 	instances = "instances"
+	// tunnelMark is a bit of the mark that packets of the pod network's devices keep when the kernel has put them into
+	// packets of VXLAN. kube-proxy uses 0x4000 (iptables.masqueradeBit) and network-policy 0x30000 (pod.go and
+	// policy.go in pkg/controllers/netpol of kube-router); both leave the other bits as they are.
+	tunnelMark = 0x00100000
 	// setSize is how many pods have a count of their connections: at least those of a node.
 	setSize = 65536
 	// podDevices are a node's ends of its pods' links, as the CNI plugin ptp names them (RandomVethName in pkg/ip of
 	// containernetworking/plugins).
 	podDevices = `"veth*"`
 	// vxlanDevices are flannel's, one for each VNI.
-	vxlanDevices = `"flannel.*"`
+	vxlanPrefix  = "flannel."
+	vxlanDevices = `"` + vxlanPrefix + `*"`
 )
 
 // metadataAddresses are those of instance metadata: that which most clouds use, those of AWS, Google Cloud and, on each
@@ -69,6 +75,8 @@ type Config struct {
 	Metadata     Metadata `json:"metadata"`
 	// Deployment says which VMs belong to it.
 	Deployment Deployment `json:"deployment"`
+	// tunnel is whether the VM has one of vxlanDevices: other CNIs have none.
+	tunnel bool
 }
 
 // LocalPort is a port of the VM for clients on the VM.
@@ -193,6 +201,17 @@ func (c Config) rules() map[string][]string {
 		add("input", "udp dport", ports, "fib saddr . iif oif missing counter drop")
 		add("input", "udp dport", ports, "ip saddr != @"+instances, "counter drop")
 		add("input", "udp dport", ports, "meta nfproto ipv6 counter drop")
+		if c.tunnel {
+			// Only what comes from the tunnel's device has its mark: SO_MARK requires the capability NET_ADMIN or
+			// NET_RAW (sk_setsockopt in net/core/sock.c), and a packet keeps its mark within its network namespace
+			// (skb_scrub_packet in net/core/skbuff.c). The user would tell nothing: a rule sees that of the connection
+			// inside.
+			mark := fmt.Sprintf("meta mark set meta mark | %#x", tunnelMark)
+			for _, chain := range []string{"forward", "output"} {
+				add(chain, "oifname", vxlanDevices, mark)
+			}
+			add("output", "udp dport", ports, fmt.Sprintf("meta mark & %#x == 0", tunnelMark), "counter drop")
+		}
 		// What a pod sends leaves the node with the node's address, and the other node could not tell. Pods have such
 		// ports of their own. The source does not matter: Services forward packets of others too.
 		add("forward", "udp dport", ports, "ip daddr !=", pods, "counter drop")
@@ -389,7 +408,11 @@ func (f *Firewall) Apply(ctx context.Context) error {
 	defer cancel()
 	addresses := f.instances()
 	same := slices.Equal(addresses, f.addresses)
-	if !f.written.IsZero() {
+	appeared, err := f.tunnelAppeared()
+	if err != nil {
+		return err
+	}
+	if !f.written.IsZero() && !appeared {
 		if same && f.clock.Since(f.written) < tableInterval {
 			return nil
 		}
@@ -408,6 +431,22 @@ func (f *Firewall) Apply(ctx context.Context) error {
 	f.log.Info("wrote the table", "table", Table, "instances", addresses)
 	f.addresses, f.written = addresses, f.clock.Now()
 	return nil
+}
+
+// tunnelAppeared reports whether the VM has the device of a tunnel for the first time since the process has started.
+// Then the pod network is flannel's, and stays so.
+func (f *Firewall) tunnelAppeared() (bool, error) {
+	if f.config.tunnel {
+		return false, nil
+	}
+	devices, err := net.Interfaces()
+	if err != nil {
+		return false, fmt.Errorf("list the network interfaces: %w", err)
+	}
+	f.config.tunnel = slices.ContainsFunc(devices, func(device net.Interface) bool {
+		return strings.HasPrefix(device.Name, vxlanPrefix)
+	})
+	return f.config.tunnel, nil
 }
 
 // update changes the addresses of VMs in the table, unless they are the same. The rest stays, with the counts of

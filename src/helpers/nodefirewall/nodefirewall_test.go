@@ -3,6 +3,7 @@ package nodefirewall
 import (
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -47,10 +50,21 @@ const arrival, absent = 10 * time.Second, 300 * time.Millisecond
 // the address in sourceVariable, if there is one.
 const dialVariable, sourceVariable = "NODEFIREWALL_DIAL", "NODEFIREWALL_SOURCE"
 
+// payloadVariable makes it send a packet of UDP instead, with this payload in hexadecimal digits, and markVariable with
+// a mark.
+const payloadVariable, markVariable = "NODEFIREWALL_PAYLOAD", "NODEFIREWALL_MARK"
+
 func TestMain(m *testing.M) {
 	address := os.Getenv(dialVariable)
 	if address == "" {
 		os.Exit(m.Run())
+	}
+	if payload := os.Getenv(payloadVariable); payload != "" {
+		if err := sendPayload(address, payload, os.Getenv(markVariable)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
 	}
 	dialer := net.Dialer{Timeout: 5 * time.Second}
 	if source := os.Getenv(sourceVariable); source != "" {
@@ -62,6 +76,34 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	_ = connection.Close()
+}
+
+// sendPayload sends what hexadecimal digits say to an address, with a mark if there is one.
+func sendPayload(address, digits, mark string) error {
+	payload, err := hex.DecodeString(digits)
+	if err != nil {
+		return err
+	}
+	dialer := net.Dialer{Control: func(_, _ string, socket syscall.RawConn) error {
+		if mark == "" {
+			return nil
+		}
+		number, err := strconv.Atoi(mark)
+		if err != nil {
+			return err
+		}
+		controlErr := socket.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, number)
+		})
+		return errors.Join(controlErr, err)
+	}}
+	connection, err := dialer.Dial("udp4", address)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = connection.Close() }()
+	_, err = connection.Write(payload)
+	return err
 }
 
 // namespace is a network namespace with what these tests do in it.
@@ -164,6 +206,12 @@ func (n namespace) dial(t *testing.T, uid uint32, address string) error {
 // dialFrom connects as a user from an address, or from that which the kernel chooses.
 func (n namespace) dialFrom(t *testing.T, uid uint32, source, address string) error {
 	t.Helper()
+	return n.client(t, uid, dialVariable+"="+address, sourceVariable+"="+source)
+}
+
+// client runs the test's program as a user, with an environment that says what it does.
+func (n namespace) client(t *testing.T, uid uint32, environment ...string) error {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +227,7 @@ func (n namespace) dialFrom(t *testing.T, uid uint32, source, address string) er
 		command.ExtraFiles = []*os.File{program}
 		command.Dir = "/"
 		// Programs that detect races wait for a second when they exit.
-		command.Env = []string{dialVariable + "=" + address, sourceVariable + "=" + source, "GORACE=atexit_sleep_ms=0"}
+		command.Env = slices.Concat(environment, []string{"GORACE=atexit_sleep_ms=0"})
 		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 		output, err := command.CombinedOutput()
 		if err != nil {
@@ -251,6 +299,10 @@ func (n namespace) send(t *testing.T, from, to string, payload string) {
 			return err
 		}
 		defer func() { _ = unix.Close(fd) }()
+		// As packets that the tunnel's device makes.
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, tunnelMark); err != nil {
+			return err
+		}
 		err = unix.Sendto(fd, packet, 0, &unix.SockaddrInet4{Addr: destination})
 		if err == unix.EPERM { // the output hook has dropped the packet
 			return nil
@@ -476,6 +528,114 @@ func TestTheOverlayReachesPodsOnly(t *testing.T) {
 		if err := from.dial(t, 0, remotePod+":80"); err != nil {
 			t.Errorf("%s to a pod of another node: %v", name, err)
 		}
+	}
+}
+
+// tunnelEnds have the tunnels of a test with devices of VXLAN, by the node's address.
+var tunnelEnds = map[string]string{ownAddress: "02:00:00:00:00:04", otherNode: "02:00:00:00:00:05"}
+
+// tunnel gives a node of a pod network, 10.244.N.0/24, a device of VXLAN to another node, as flannel does.
+func (n namespace) tunnel(t *testing.T, device, address, subnet, other, otherSubnet string) {
+	t.Helper()
+	vxlan := "type vxlan id 1 local " + address + " dev eth0 dstport 8472 nolearning"
+	n.Run(t, `
+		ip link add `+device+` address `+tunnelEnds[address]+` `+vxlan+`
+		ip link set `+device+` up
+		ip addr add `+subnet+`/32 dev `+device+`
+		ip neigh add `+otherSubnet+` lladdr `+tunnelEnds[other]+` dev `+device+` nud permanent
+		bridge fdb append `+tunnelEnds[other]+` dev `+device+` dst `+other+`
+		ip route add `+otherSubnet+`/24 via `+otherSubnet+` dev `+device+` onlink`)
+}
+
+// inVXLAN is the payload of a packet of VXLAN to another node, with a packet of UDP from one pod to another.
+func inVXLAN(to, fromPod, toPod string, port uint16, text string) string {
+	mac, err := net.ParseMAC(tunnelEnds[to])
+	if err != nil {
+		panic(err)
+	}
+	source, destination := netip.MustParseAddr(fromPod).As4(), netip.MustParseAddr(toPod).As4()
+	packet := append([]byte{8, 0, 0, 0, 0, 0, 1, 0}, mac...)
+	packet = append(packet, 2, 0, 0, 0, 0, 9, 8, 0)
+	header := make([]byte, 28)
+	header[0], header[8], header[9] = 0x45, 64, unix.IPPROTO_UDP
+	binary.BigEndian.PutUint16(header[2:], uint16(28+len(text)))
+	copy(header[12:], source[:])
+	copy(header[16:], destination[:])
+	sum := uint32(0)
+	for i := 0; i < 20; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(header[i:]))
+	}
+	binary.BigEndian.PutUint16(header[10:], ^uint16(sum+sum>>16))
+	binary.BigEndian.PutUint16(header[20:], 54321)
+	binary.BigEndian.PutUint16(header[22:], port)
+	binary.BigEndian.PutUint16(header[24:], uint16(8+len(text)))
+	return hex.EncodeToString(append(append(packet, header...), text...))
+}
+
+// TestUsersCannotMakePacketsOfTheOverlay is a user of a VM that sends packets of VXLAN to another one, with the address
+// of any pod in them, past NetworkPolicies. The devices of VXLAN are the kernel's; one is that of another CNI.
+func TestUsersCannotMakePacketsOfTheOverlay(t *testing.T) {
+	nettest.Requires(t, "nft", "bridge")
+	const vcap = 1000
+	for device, forged := range map[string]bool{"flannel.1": false, "other.1": true} {
+		t.Run(device, func(t *testing.T) {
+			w := newWorld(t)
+			w.node.Run(t, "ip link del flannel.1")
+			// The firewall starts before flannel.
+			f := w.firewall(t, nil)
+			w.apply(t, f)
+			w.node.tunnel(t, device, ownAddress, "10.244.1.0", otherNode, "10.244.2.0")
+			w.network.tunnel(t, "flannel.1", otherNode, "10.244.2.0", ownAddress, "10.244.1.0")
+			w.network.Run(t, "ip addr add "+remotePod+"/32 dev lo")
+			w.pod.serve(t, 80)
+			w.network.serve(t, 80)
+			var there *net.UDPConn
+			if err := w.network.Do(func() (err error) {
+				there, err = net.ListenUDP("udp4", &net.UDPAddr{Port: 9999})
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = there.Close() })
+			forge := func(what, mark string, want bool) {
+				t.Helper()
+				payload := inVXLAN(otherNode, neighborPod, remotePod, 9999, what)
+				err := w.node.client(t, vcap, dialVariable+"="+otherNode+":8472", payloadVariable+"="+payload,
+					markVariable+"="+mark)
+				within := absent
+				if want {
+					within = arrival
+				}
+				if got := received(t, there, what, within); got != want {
+					t.Errorf("%s: a packet of a user arrives: %t, want %t: %v", what, got, want, err)
+				}
+				if mark != "" && (err == nil || !strings.Contains(err.Error(), "not permitted")) {
+					t.Errorf("%s: a user can mark packets: %v", what, err)
+				}
+			}
+			friends := func(what string) {
+				t.Helper()
+				for name, dial := range map[string]func() error{
+					"root":            func() error { return w.node.dial(t, 0, remotePod+":80") },
+					"a user":          func() error { return w.node.dial(t, vcap, remotePod+":80") },
+					"a pod":           func() error { return w.pod.dial(t, 0, remotePod+":80") },
+					"a pod elsewhere": func() error { return w.network.dialFrom(t, 0, remotePod, podAddress+":80") },
+				} {
+					if err := dial(); err != nil {
+						t.Errorf("%s: %s by the tunnel: %v", what, name, err)
+					}
+				}
+				if !w.node.ping(t, "10.244.2.0") || !w.network.ping(t, "10.244.1.0") {
+					t.Errorf("%s: the tunnel's ends do not answer a ping", what)
+				}
+			}
+			forge("before the tunnel is seen", "", true)
+			friends("before the tunnel is seen")
+			w.apply(t, f)
+			forge("afterwards", "", forged)
+			forge("with the mark", strconv.Itoa(tunnelMark), false)
+			friends("afterwards")
+		})
 	}
 }
 
