@@ -654,14 +654,24 @@ func TestTheOverlayEndsAtPods(t *testing.T) {
 		nft add rule ip test postrouting ip saddr != 10.244.0.0/16 ip daddr 10.244.0.0/16 masquerade
 		nft add chain ip test prerouting {type nat hook prerouting priority dstnat;}
 		nft add rule ip test prerouting ip daddr `+ownAddress+` tcp dport 30080 dnat to `+remotePod+`:80`)
-	// A machine that the VM reaches.
-	const beyond = "192.0.2.7"
-	w.node.Run(t, "ip route add "+beyond+" dev veth2")
-	w.neighbor.Run(t, "ip addr add "+beyond+"/32 dev eth0")
+	// A machine that the VM reaches, by IPv6 too.
+	const beyond, beyondIPv6, from6 = "192.0.2.7", "fd99::7", "fd98::9"
+	w.neighbor.serve(t, 80)
+	w.node.Run(t, `
+		ip route add `+beyond+` dev veth2
+		ip -6 addr add fe80::51/64 dev veth2 nodad
+		ip -6 route add `+beyondIPv6+` dev veth2
+		ip -6 route add `+from6+` dev flannel.1`)
+	w.neighbor.Run(t, `
+		ip addr add `+beyond+`/32 dev eth0
+		ip -6 addr add `+beyondIPv6+`/128 dev eth0 nodad
+		ip -6 route add default via fe80::51 dev eth0`)
 	// What has the address of the remote pod goes through the tunnel, also to the VM's own address, and so does what
 	// root makes by hand (of the protocol 255).
 	w.network.Run(t, `
 		ip -6 addr add fe80::42/64 dev tunnel nodad
+		ip -6 addr add `+from6+`/128 dev tunnel nodad
+		ip -6 route add `+beyondIPv6+` via fe80::41 dev tunnel
 		ip rule add from `+remotePod+` lookup 7
 		ip rule add ipproto 255 lookup 7
 		ip route add default via 10.244.1.0 dev tunnel onlink table 7`)
@@ -673,6 +683,7 @@ func TestTheOverlayEndsAtPods(t *testing.T) {
 		"to a pod's gateway":  from(remotePod, podGateway+":22"),
 		"to the VM":           from(remotePod, ownAddress+":22"),
 		"to the VM, by IPv6":  from("", "[fe80::41%tunnel]:22"),
+		"by the VM, by IPv6":  from(from6, "["+beyondIPv6+"]:80"),
 	}
 	forged := packets{
 		"to the tunnel's end":     {w.network, remotePod, "10.244.1.0", here},

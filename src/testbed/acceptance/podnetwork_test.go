@@ -27,6 +27,29 @@ func (l *lab) checkPodsOfEveryNode(t *testing.T, nodes []string) {
 	}
 }
 
+// checkTunnelEndsAtPods connects to a port of the control VM that kube-proxy serves on all its addresses, at the one
+// that the VM has in the pod network: others reach that by VXLAN, which the cloud's firewall between VMs does not look
+// into.
+func (l *lab) checkTunnelEndsAtPods(t *testing.T) {
+	fields := strings.Fields(l.ssh(t, "control/0", "ip", "-4", "-o", "addr", "show", "dev", "flannel.1"))
+	if len(fields) < 4 {
+		t.Fatalf("flannel.1 of the control VM: %q", fields)
+	}
+	address, _, _ := strings.Cut(fields[3], "/")
+	connect := func(instance string) (string, error) {
+		return l.run(
+			time.Minute, "ssh", instance, "curl", "-sS", "--noproxy", "*", "--max-time", "5", "-o", "/dev/null",
+			"http://"+address+":10256/healthz",
+		)
+	}
+	if out, err := connect("control/0"); err != nil {
+		t.Errorf("the control VM itself: %v: %s", err, out)
+	}
+	if out, err := connect("worker/0"); err == nil || !strings.Contains(out, "curl: (7)") { // could not connect
+		t.Errorf("a worker by the tunnel: %v, want a refusal: %s", err, out)
+	}
+}
+
 // runPodsOnEveryNode runs a pod on each node without taints until the test ends, and returns their namespace.
 func (l *lab) runPodsOnEveryNode(t *testing.T) (namespace string) {
 	t.Helper()

@@ -29,6 +29,7 @@ func TestControlAndTwoWorkers(t *testing.T) {
 		l.checkVolumesOfTheCloud(t)
 	})
 	t.Run("pods of every node", func(t *testing.T) { l.checkPodsOfEveryNode(t, nodes) })
+	t.Run("the tunnel ends at pods", l.checkTunnelEndsAtPods)
 	t.Run("CoreDNS", func(t *testing.T) { l.checkDNSSpread(t, len(nodes)) })
 	t.Run("metrics of nodes and pods", func(t *testing.T) { l.checkMetrics(t, nodes) })
 	driverRestarts := l.hangDriver(t, "worker/1") // the next tests do not use it
