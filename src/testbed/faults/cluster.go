@@ -40,10 +40,17 @@ const (
 )
 
 // Ops and Vars are what the manifest needs in addition to aws.yml and lab.yml: three control VMs that run pods too, and
-// a worker.
+// a worker, with everything that operators can add for pods on AWS and that needs no preparation.
 var (
-	Ops  = []string{"ops-files/scale-workers.yml", "src/testbed/acceptance/testdata/pods-on-control.yml"}
-	Vars = []string{"worker_instances=1"}
+	Ops = []string{
+		"ops-files/scale-workers.yml", "src/testbed/acceptance/testdata/pods-on-control.yml",
+		"ops-files/enable-aws-load-balancer-controller.yml", "ops-files/use-kms-encryption.yml",
+		"ops-files/enable-node-local-dns.yml", "ops-files/enable-node-termination-handler.yml",
+	}
+	Vars = []string{
+		"worker_instances=1", "encryption_active_key=kms",
+		"encryption_kms_key=arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab",
+	}
 )
 
 // Arguments are those of the lab's program that deploy such a cluster, after up.

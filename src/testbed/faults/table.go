@@ -59,6 +59,7 @@ func Table() []Fault {
 			inject: loseCloud("", "ec2:*", "elasticloadbalancing:*", "iam:*", "sts:*", "ecr:*", "s3:*"),
 		},
 		{Name: "instance metadata does not answer", inject: loseCloud("ebs-csi-node", "metadata:*")},
+		{Name: "KMS does not answer", Aim: KMSAim, inject: loseKMS},
 		{Name: "all VMs reboot at once", inject: rebootAll},
 		{Name: "the Director dies in the middle of an update", inject: killDirector},
 		{Name: "all control VMs are updated", inject: spread},
