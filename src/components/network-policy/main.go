@@ -220,7 +220,7 @@ func (s settings) available(ctx context.Context, client kubernetes.Interface) er
 // all pods. It also drops the annotations of policies, by which the controller limits its log (getIptablesNFlogLimit in
 // pkg/controllers/netpol/utils.go of kube-router). It accepts limits that iptables refuses, such as 0/minute, and
 // writes the rules of all policies at once: whoever can create a policy in one namespace would stop those of all
-// others. The same holds for a policy with too many networks.
+// others. The same holds for a policy with too many networks, or with the same peer many times.
 func withoutUnused(object any) (any, error) {
 	if object, ok := object.(metav1.Object); ok {
 		object.SetManagedFields(nil)
@@ -228,14 +228,16 @@ func withoutUnused(object any) (any, error) {
 	}
 	if policy, ok := object.(*networkingv1.NetworkPolicy); ok {
 		policy.Spec.Ingress, policy.Spec.Egress = fitting(policy)
+		for i := range policy.Spec.Ingress {
+			policy.Spec.Ingress[i].From = unique(policy.Spec.Ingress[i].From)
+		}
+		for i := range policy.Spec.Egress {
+			policy.Spec.Egress[i].To = unique(policy.Spec.Egress[i].To)
+		}
 	}
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
 		return object, nil
-	}
-	var containers []corev1.Container
-	for _, container := range pod.Spec.Containers {
-		containers = append(containers, corev1.Container{Name: container.Name, Ports: container.Ports})
 	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -246,7 +248,8 @@ func withoutUnused(object any) (any, error) {
 			Labels:          pod.Labels,
 		},
 		Spec: corev1.PodSpec{
-			NodeName: pod.Spec.NodeName, HostNetwork: pod.Spec.HostNetwork, Containers: containers,
+			NodeName: pod.Spec.NodeName, HostNetwork: pod.Spec.HostNetwork,
+			Containers: []corev1.Container{{Ports: namedPorts(pod)}},
 		},
 		Status: corev1.PodStatus{
 			Phase:  pod.Status.Phase,

@@ -7,24 +7,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
 
-// maxRules is how many rules, each with a set of the kernel's at most, the policies of one namespace can have. The
-// controller writes those of all namespaces at once, on every node, and the kernel has fewer than 65,536 sets
-// (ip_set_create in net/netfilter/ipset/ip_set_core.c): if there are to be more, nothing changes any more. Ten thousand
-// of each took 18 seconds on a busy machine with two processors.
-const maxRules = 5000
-
-// boundedPolicies has the controller see the policies of a namespace with no more rules than maxRules. A port with a
+// boundedPolicies has the controller see the policies of a namespace with what they may cost together. A port with a
 // name is a rule and a set for each number that a pod has by it (processNetworkPolicyPorts in
 // pkg/controllers/netpol/policy.go of kube-router), so that one pod with many containers, and one policy that names a
-// port of theirs again and again, would be millions.
+// port of theirs again and again, would be millions. So would be the pods of peers.
 type boundedPolicies struct {
 	cache.SharedIndexInformer
 	pods       corelisters.PodLister
@@ -42,8 +34,8 @@ type boundedIndexer struct {
 	boundedPolicies
 }
 
-// List implements cache.Indexer. Of a namespace with too many rules, the oldest policies keep theirs; the others have
-// none, so that their pods are isolated.
+// List implements cache.Indexer. Of a namespace whose policies cost too much, the oldest keep their rules; the others
+// have none, so that their pods are isolated.
 func (b boundedIndexer) List() []any {
 	var policies []*networkingv1.NetworkPolicy
 	for _, object := range b.Indexer.List() {
@@ -54,53 +46,74 @@ func (b boundedIndexer) List() []any {
 	slices.SortFunc(policies, func(a, b *networkingv1.NetworkPolicy) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	spent, without := map[string]int{}, map[string]int{}
+	cluster := b.cluster()
+	left, without, most := map[string]cost{}, map[string]int{}, map[string]string{}
 	objects := make([]any, 0, len(policies))
 	for _, policy := range policies {
-		resolved, count := b.resolve(policy)
-		if spent[policy.Namespace]+count > maxRules {
-			without[policy.Namespace]++
-			resolved.Spec.Ingress, resolved.Spec.Egress, count = nil, nil, 1
+		namespace := policy.Namespace
+		if _, ok := left[namespace]; !ok {
+			left[namespace] = cluster.limit()
 		}
-		spent[policy.Namespace] += count
+		resolved, spent, exceeded := cluster.resolve(policy, left[namespace])
+		if exceeded != "" {
+			without[namespace]++
+			most[namespace] = cmp.Or(most[namespace], exceeded)
+			resolved.Spec.Ingress, resolved.Spec.Egress = nil, nil
+			// What was looked at is spent, so that thousands of such policies are not looked at each.
+			spent = cost{rules: 1, looked: min(spent.looked, left[namespace].looked)}
+		}
+		left[namespace] = left[namespace].less(spent)
 		objects = append(objects, resolved)
 	}
 	for namespace, count := range without {
-		klog.Errorf("The policies of namespace %s have more than %d rules: the pods that the %d youngest select have "+
-			"no connections until there are fewer; a port with a name is a rule for each number that it has in pods",
-			namespace, maxRules, count)
+		klog.Errorf("The policies of namespace %s have more than %s: the pods that the %d youngest with too much "+
+			"select have no connections until there are fewer", namespace, most[namespace], count)
 	}
 	return objects
 }
 
-// resolve returns a copy of the policy and the number of its rules. The copy lacks the rules whose ports all have names
-// that no pod has: the controller would allow all ports instead (processIngressRules, processEgressRules).
-func (b boundedPolicies) resolve(policy *networkingv1.NetworkPolicy) (*networkingv1.NetworkPolicy, int) {
-	resolved, total := *policy, 1
+// resolve returns a copy of the policy, what it costs, and what of that is more than left. The copy lacks the rules
+// whose ports all have names that no pod has: the controller would allow all ports instead (processIngressRules,
+// processEgressRules).
+func (c *cluster) resolve(policy *networkingv1.NetworkPolicy, left cost) (*networkingv1.NetworkPolicy, cost, string) {
+	resolved := *policy
 	resolved.Spec.Ingress, resolved.Spec.Egress = nil, nil
-	own := sync.OnceValue(func() []*corev1.Pod { return b.matching(policy.Namespace, &policy.Spec.PodSelector) })
+	e := evaluation{cluster: c, namespace: policy.Namespace, left: left, spent: cost{rules: 1}}
+	own := sync.OnceValue(func() []*corev1.Pod {
+		return e.matching([]string{policy.Namespace}, &policy.Spec.PodSelector)
+	})
 	for _, rule := range policy.Spec.Ingress {
-		if count := rules(rule.From, rule.Ports, own); count > 0 {
-			total += count
+		e.selected(rule.From)
+		if e.count(rule.From, rule.Ports, own) {
 			resolved.Spec.Ingress = append(resolved.Spec.Ingress, rule)
+		}
+		if e.exceeded() != "" {
+			return &resolved, e.spent, e.exceeded()
 		}
 	}
 	for _, rule := range policy.Spec.Egress {
-		peers := func() []*corev1.Pod { return b.peers(policy.Namespace, rule.To) }
-		if count := rules(rule.To, rule.Ports, peers); count > 0 {
-			total += count
+		peers := e.selected(rule.To)
+		if e.count(rule.To, rule.Ports, func() []*corev1.Pod {
+			if len(rule.To) == 0 {
+				return c.pods[policy.Namespace]
+			}
+			return peers
+		}) {
 			resolved.Spec.Egress = append(resolved.Spec.Egress, rule)
 		}
+		if e.exceeded() != "" {
+			return &resolved, e.spent, e.exceeded()
+		}
 	}
-	return &resolved, total
+	return &resolved, e.spent, e.exceeded()
 }
 
-// rules counts those that the controller makes of one rule: for each kind of peer, one for each number of a port. pods
-// returns those in which names are looked up.
-func rules(
+// count adds what the controller makes of one rule: for each kind of peer, one for each number of a port. pods returns
+// those in which names are looked up. It reports whether there are any rules.
+func (e *evaluation) count(
 	peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort, pods func() []*corev1.Pod,
-) int {
-	count, named := 0, map[networkPort]int(nil)
+) bool {
+	count, entries, named := 0, 0, map[networkPort]endpoints(nil)
 	for _, port := range ports {
 		if port.Port == nil || port.Port.Type == intstr.Int {
 			count++
@@ -113,7 +126,8 @@ func rules(
 		if port.Protocol != nil {
 			protocol = *port.Protocol
 		}
-		count += named[networkPort{port.Port.StrVal, protocol}]
+		of := named[networkPort{port.Port.StrVal, protocol}]
+		count, entries = count+of.numbers, entries+of.addresses
 	}
 	if len(ports) == 0 {
 		count = 1
@@ -121,9 +135,11 @@ func rules(
 	isBlock := func(peer networkingv1.NetworkPolicyPeer) bool { return peer.IPBlock != nil }
 	isPods := func(peer networkingv1.NetworkPolicyPeer) bool { return peer.IPBlock == nil }
 	if slices.ContainsFunc(peers, isBlock) && slices.ContainsFunc(peers, isPods) {
-		count *= 2
+		count, entries = count*2, entries*2
 	}
-	return count
+	e.spent.rules += count
+	e.spent.named += entries
+	return count > 0
 }
 
 type networkPort struct {
@@ -131,80 +147,35 @@ type networkPort struct {
 	protocol corev1.Protocol
 }
 
-// numbers counts the numbers that the pods have by the name of a port.
-func numbers(pods []*corev1.Pod) map[networkPort]int {
+// endpoints are the numbers that pods have by the name of a port, and the addresses in the sets of these.
+type endpoints struct{ numbers, addresses int }
+
+// numbers counts the endpoints that the controller finds by the name of a port. It adds the address of a pod to those
+// of the first pod that has a port of this name and number, for all ports of that pod (grabNamedPortFromPod in
+// pkg/controllers/netpol/policy.go).
+func numbers(pods []*corev1.Pod) map[networkPort]endpoints {
 	type numbered struct {
 		networkPort
 		number int32
 	}
-	seen, counts := map[numbered]bool{}, map[networkPort]int{}
+	addresses := map[numbered]*int{}
 	for _, pod := range pods {
+		own := 1
 		for _, container := range pod.Spec.Containers {
 			for _, port := range container.Ports {
 				one := numbered{networkPort{port.Name, port.Protocol}, port.ContainerPort}
-				if !seen[one] {
-					seen[one] = true
-					counts[one.networkPort]++
+				if first := addresses[one]; first != nil {
+					*first++
+				} else {
+					addresses[one] = &own
 				}
 			}
 		}
 	}
+	counts := map[networkPort]endpoints{}
+	for one, count := range addresses {
+		of := counts[one.networkPort]
+		counts[one.networkPort] = endpoints{of.numbers + 1, of.addresses + *count}
+	}
 	return counts
-}
-
-// peers returns the pods that the rule of a policy selects for egress, in whose ports its names are looked up.
-func (b boundedPolicies) peers(namespace string, peers []networkingv1.NetworkPolicyPeer) []*corev1.Pod {
-	if len(peers) == 0 {
-		return b.matching(namespace, &metav1.LabelSelector{})
-	}
-	var pods []*corev1.Pod
-	for _, peer := range peers {
-		switch {
-		case peer.NamespaceSelector != nil:
-			selector := peer.PodSelector
-			if selector == nil {
-				selector = &metav1.LabelSelector{}
-			}
-			for _, name := range b.selected(peer.NamespaceSelector) {
-				pods = append(pods, b.matching(name, selector)...)
-			}
-		case peer.PodSelector != nil:
-			pods = append(pods, b.matching(namespace, peer.PodSelector)...)
-		}
-	}
-	return pods
-}
-
-// selected returns the names of namespaces.
-func (b boundedPolicies) selected(selector *metav1.LabelSelector) []string {
-	namespaces, err := b.namespaces.List(parsed(selector))
-	if err != nil {
-		klog.Errorf("Namespaces: %v", err)
-	}
-	names := make([]string, 0, len(namespaces))
-	for _, namespace := range namespaces {
-		names = append(names, namespace.Name)
-	}
-	return names
-}
-
-// matching returns the pods to which policies apply.
-func (b boundedPolicies) matching(namespace string, selector *metav1.LabelSelector) []*corev1.Pod {
-	pods, err := b.pods.Pods(namespace).List(parsed(selector))
-	if err != nil {
-		klog.Errorf("Pods of namespace %s: %v", namespace, err)
-	}
-	return slices.DeleteFunc(pods, func(pod *corev1.Pod) bool {
-		return finished(pod) || pod.Status.PodIP == "" || pod.Spec.HostNetwork
-	})
-}
-
-// parsed is a selector that the API server has accepted.
-func parsed(selector *metav1.LabelSelector) labels.Selector {
-	result, err := metav1.LabelSelectorAsSelector(selector)
-	if err != nil {
-		klog.Errorf("Selector %v: %v", selector, err)
-		return labels.Nothing()
-	}
-	return result
 }
