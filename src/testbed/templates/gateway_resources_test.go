@@ -35,11 +35,21 @@ var gatewayAttacks = map[string]string{
 		{"protocolPort": "HTTPS:443", "certificates": ["arn:aws:acm:other"]}]}`,
 	"loadbalancerconfigurations/trust-store": `{"listenerConfigurations": [{"protocolPort": "HTTPS:443",
 		"mutualAuthentication": {"mode": "verify", "trustStore": "other"}}]}`,
-	"loadbalancerconfigurations/name": `{"loadBalancerName": "k8s-other-shop-0123456789"}`,
+	"loadbalancerconfigurations/name":            `{"loadBalancerName": "k8s-other-shop-0123456789"}`,
+	"loadbalancerconfigurations/name-of-another": `{"loadBalancerName": "tenant-a-shop"}`,
 	"targetgroupconfigurations/name": `{"targetReference": {"name": "web"}, "routeConfigurations":
 		[{"routeIdentifier": {"kind": "HTTPRoute"}, "targetGroupProps": {"targetGroupName": "others"}}]}`,
 	"targetgroupconfigurations/health-checks": `{"targetReference": {"name": "web"}, "defaultConfiguration":
 		{"healthCheckConfig": {"healthCheckPort": "10250"}}}`,
+	"targetgroupconfigurations/health-checks-of-nodes-on-a-route": `{"targetReference": {"name": "web"},
+		"defaultConfiguration": {"targetType": "ip", "healthCheckConfig": {"healthCheckPort": "10250"}},
+		"routeConfigurations": [{"routeIdentifier": {"kind": "HTTPRoute"},
+		"targetGroupProps": {"targetType": "instance"}}]}`,
+	"targetgroupconfigurations/health-checks-of-a-route": `{"targetReference": {"name": "web"},
+		"routeConfigurations": [{"routeIdentifier": {"kind": "HTTPRoute"}, "targetGroupProps":
+		{"healthCheckConfig": {"healthCheckPort": "10250"}}}]}`,
+	"targetgroupconfigurations/health-checks-by-default": `{"targetReference": null, "defaultConfiguration":
+		{"targetType": "ip", "healthCheckConfig": {"healthCheckPort": "10250"}}}`,
 	"targetgroupconfigurations/control-port": `{"targetReference": {"name": "web"}, "routeConfigurations":
 		[{"routeIdentifier": {"kind": "HTTPRoute"}, "targetGroupProps": {"targetControlPort": 2379}}]}`,
 	"targetgroupconfigurations/tags": `{"targetReference": {"name": "web"}, "defaultConfiguration":
@@ -66,6 +76,11 @@ var gatewayFriends = map[string]string{
 	"loadbalancerconfigurations/name":  `{"loadBalancerName": "tenant-shop"}`,
 	"targetgroupconfigurations/ports": `{"targetReference": {"name": "web"}, "defaultConfiguration":
 		{"targetControlPort": 30080, "healthCheckConfig": {"healthCheckPort": "traffic-port"}}}`,
+	"targetgroupconfigurations/pods": `{"targetReference": {"name": "web"}, "defaultConfiguration":
+		{"targetType": "ip", "healthCheckConfig": {"healthCheckPort": "8080"}}, "routeConfigurations":
+		[{"routeIdentifier": {"kind": "HTTPRoute"}, "targetGroupProps": {"targetType": "ip"}},
+		{"routeIdentifier": {"kind": "GRPCRoute"}, "targetGroupProps":
+		{"healthCheckConfig": {"healthCheckPort": "8081"}}}]}`,
 	"targetgroupconfigurations/plain": `{"targetReference": {"name": "web"}, "defaultConfiguration":
 		{"healthCheckConfig": {"healthCheckPath": "/ready"}}}`,
 	"listenerruleconfigurations/plain": `{"actions": [{"type": "fixed-response", "fixedResponseConfig":

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -75,7 +76,7 @@ func TestTenantsCannotShareIngressesOfOthers(t *testing.T) {
 	} {
 		word := "would open a port of the nodes"
 		if name == "load-balancer-name" {
-			word = "must begin with tenant-"
+			word = nameWord
 		}
 		mustRefuseTenant(t, name, expose("tenant", "new", map[string]string{prefix + name: value}), word)
 		mustRefuseTenant(t, name+" afterwards", annotate(s.tenant, "plain", prefix+name, value), word)
@@ -88,6 +89,12 @@ func TestTenantsCannotShareIngressesOfOthers(t *testing.T) {
 	for i, port := range []string{"http", "10256", "30080"} {
 		s.must(expose("tenant", fmt.Sprint("port-", i), map[string]string{prefix + "healthcheck-port": port}))
 	}
+	// Names of load balancers of namespace tenant-a.
+	for i, name := range []string{"tenant-a-shop", "tenant-A-shop", "tenant--shop", "tenant-", "tenant"} {
+		err := expose("tenant", fmt.Sprint("name-", i), map[string]string{prefix + "load-balancer-name": name})
+		mustRefuseTenant(t, "the name "+name, err, nameWord)
+	}
+	s.healthChecks(expose)
 	for _, name := range names {
 		annotation, value := prefix+name, attacks[name]
 		mustRefuseTenant(t, name, expose("tenant", "new-"+name, map[string]string{annotation: value}), word)
@@ -101,4 +108,45 @@ func TestTenantsCannotShareIngressesOfOthers(t *testing.T) {
 			t.Errorf("%s in an exempt namespace: %v", name, err)
 		}
 	}
+}
+
+// nameWord is in the refusal of a name of a load balancer.
+const nameWord = "must be tenant- and then letters and digits only"
+
+// healthChecks is a tenant whose Ingress has pods as targets, with health checks on any port of theirs, and whose
+// Service has nodes, or has them later: the controller takes the annotations of both, those of the Service first, and
+// would open that port of the nodes.
+func (s *tenants) healthChecks(ingress func(namespace, name string, annotations map[string]string) error) {
+	s.t.Helper()
+	const prefix, word = "alb.ingress.kubernetes.io/", "would open a port of the nodes"
+	checks := func(targets, port string) map[string]string {
+		return map[string]string{prefix + "target-type": targets, prefix + "healthcheck-port": port}
+	}
+	service := func(name string, annotations map[string]string) error {
+		_, err := s.tenant.CoreV1().Services("tenant").Create(s.t.Context(), &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
+			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: []corev1.ServicePort{{Port: 80}}},
+		}, metav1.CreateOptions{})
+		return err
+	}
+	patch := func(name, change string) error {
+		_, err := s.tenant.CoreV1().Services("tenant").Patch(
+			s.t.Context(), name, types.MergePatchType,
+			[]byte(`{"metadata": {"annotations": {`+change+`}}}`), metav1.PatchOptions{},
+		)
+		return err
+	}
+	err := ingress("tenant", "checks", checks("ip", "10250"))
+	mustRefuseTenant(s.t, "an Ingress whose Service has nodes", err, word)
+	mustRefuseTenant(s.t, "a Service", service("nodes", checks("instance", "10250")), word)
+	// The friends: pods as targets, by the Service.
+	s.must(service("pods", checks("ip", "8080")))
+	s.must(patch("pods", `"example.com/note": "a"`))
+	s.must(ingress("tenant", "pods", map[string]string{prefix + "target-type": "ip"}))
+	for _, targets := range []string{`"instance"`, "null", `""`} {
+		mustRefuseTenant(s.t, "a Service with targets "+targets+" later", patch(
+			"pods", fmt.Sprintf(`"%starget-type": %s`, prefix, targets),
+		), word)
+	}
+	s.must(patch("pods", fmt.Sprintf(`"%[1]starget-type": "instance", "%[1]shealthcheck-port": "30080"`, prefix)))
 }
