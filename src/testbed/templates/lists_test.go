@@ -100,13 +100,35 @@ func TestTenantsCannotKeepPoliciesBusy(t *testing.T) {
 			}
 			return create(t.Context(), s.tenant, "tenant", "a", spec)
 		},
+	} {
+		kubetest.MustForbid(t, what, try(many), "can have 1000 annotations")
+		if err := try(most); err != nil {
+			t.Errorf("%d %s: %.300v", most, what, err)
+		}
+	}
+}
+
+// TestTenantsCannotKeepOthersBusy is a tenant whose objects have many elements each, all of which the scheduler looks
+// at for the pods of others, CoreDNS has in memory, and kube-proxy writes on every node.
+func TestTenantsCannotKeepOthersBusy(t *testing.T) {
+	s := startTenants(t)
+	const many, most = 101, 100
+	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	servicePorts := func(n int) (spec corev1.ServiceSpec) {
+		for i := range n {
+			spec.Ports = append(spec.Ports, corev1.ServicePort{Name: fmt.Sprintf("a%d", i), Port: int32(1 + i)})
+		}
+		return spec
+	}
+	old, err := s.tenant.CoreV1().Services("tenant").Create(t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "old", Finalizers: []string{"example.com/a"}}, Spec: servicePorts(1000),
+	}, metav1.CreateOptions{})
+	s.must(err)
+	applyManifests(t, s.Cluster, nil, "50-pods.yml")
+	for what, try := range map[string]func(n int) error{
 		"ports of a Service": func(n int) error {
-			var spec corev1.ServiceSpec
-			for i := range n {
-				spec.Ports = append(spec.Ports, corev1.ServicePort{Name: fmt.Sprintf("a%d", i), Port: int32(1 + i)})
-			}
 			_, err := s.tenant.CoreV1().Services("tenant").Create(t.Context(), &corev1.Service{
-				ObjectMeta: annotations(0), Spec: spec,
+				ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: servicePorts(n),
 			}, dry)
 			return err
 		},
@@ -134,9 +156,17 @@ func TestTenantsCannotKeepPoliciesBusy(t *testing.T) {
 			}})
 		},
 	} {
-		kubetest.MustForbid(t, what, try(many), "can have 1000 annotations")
+		kubetest.MustForbid(t, what, try(many), "can have 100 terms", "and 100 ports")
 		if err := try(most); err != nil {
 			t.Errorf("%d %s: %.300v", most, what, err)
 		}
+	}
+	// What is older than the policy.
+	old.Spec.Ports = servicePorts(many).Ports
+	_, err = s.tenant.CoreV1().Services("tenant").Update(t.Context(), old, metav1.UpdateOptions{})
+	kubetest.MustForbid(t, "other ports of an older Service", err, "and 100 ports")
+	old.Spec.Ports, old.Finalizers = servicePorts(1000).Ports, nil
+	if _, err = s.tenant.CoreV1().Services("tenant").Update(t.Context(), old, metav1.UpdateOptions{}); err != nil {
+		t.Errorf("a finalizer of an older Service: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package templates
 
 import (
+	"fmt"
 	"testing"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -36,6 +37,29 @@ func TestTenantsCannotStopNetworkPolicies(t *testing.T) {
 		)
 		return err
 	}
+	selecting := func(expressions, values int) error {
+		selector := metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+		for i := range expressions {
+			expression := metav1.LabelSelectorRequirement{
+				Key: fmt.Sprint("a", i), Operator: metav1.LabelSelectorOpNotIn, Values: make([]string, values),
+			}
+			for j := range values {
+				expression.Values[j] = fmt.Sprint("a", j)
+			}
+			selector.MatchExpressions = append(selector.MatchExpressions, expression)
+		}
+		_, err := s.tenant.NetworkingV1().NetworkPolicies("tenant").Create(t.Context(), &networkingv1.NetworkPolicy{
+			ObjectMeta: metav1.ObjectMeta{Name: "selecting"},
+			Spec:       networkingv1.NetworkPolicySpec{PodSelector: selector},
+		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	selectors := [][2]int{{20000, 1}, {1, 50000}, {10, 100}}
+	for _, a := range selectors {
+		if err := selecting(a[0], a[1]); err != nil {
+			t.Fatalf("without the policy, %v: %v", a, err)
+		}
+	}
 	attacks := [][3]int{{1, 30000, 1}, {1, 1, 30000}, {30000, 1, 1}}
 	for _, a := range attacks {
 		if err := create(a[0], a[1], a[2]); err != nil {
@@ -45,6 +69,12 @@ func TestTenantsCannotStopNetworkPolicies(t *testing.T) {
 	applyManifests(t, s.Cluster, nil, "50-pods.yml")
 	for _, a := range attacks {
 		kubetest.MustForbid(t, "large", create(a[0], a[1], a[2]), "500 rules, 1000 ports and 10000 peers")
+	}
+	for _, a := range selectors {
+		kubetest.MustForbid(t, "a selector", selecting(a[0], a[1]), "1000 labels, expressions and values")
+	}
+	if err := selecting(9, 110); err != nil {
+		t.Errorf("9 expressions with 110 values each: %v", err)
 	}
 	for _, friend := range [][3]int{{1, 0, 1}, {2, 2, 0}, {100, 100, 5000}} {
 		if err := create(friend[0], friend[1], friend[2]); err != nil {
