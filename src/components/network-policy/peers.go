@@ -24,15 +24,18 @@ const (
 	// maxEach is how often they can name each pod of a cluster, however many it has: other namespaces cannot use up
 	// what one has by creating pods.
 	maxEach = 50
+	// maxTargets is how often they can select pods of the namespace itself: each is a rule on the node of the pod
+	// (setupPodNetpolRules in pod.go), and in memory on every node.
+	maxTargets = 50_000
 	// maxLooked is how many labels and values of pods and namespaces can be compared with those of peers.
 	maxLooked = 5_000_000
 )
 
 // cost is what policies have the controller do.
-type cost struct{ rules, named, looked int }
+type cost struct{ rules, named, looked, targets int }
 
 func (c cost) less(o cost) cost {
-	return cost{c.rules - o.rules, c.named - o.named, c.looked - o.looked}
+	return cost{c.rules - o.rules, c.named - o.named, c.looked - o.looked, c.targets - o.targets}
 }
 
 // cluster is what peers are looked up in.
@@ -66,7 +69,9 @@ func (b boundedPolicies) cluster() *cluster {
 }
 
 // limit is what the policies of one namespace can cost.
-func (c *cluster) limit() cost { return cost{maxRules, max(maxNamed, maxEach*c.total), maxLooked} }
+func (c *cluster) limit() cost {
+	return cost{maxRules, max(maxNamed, maxEach*c.total), maxLooked, maxTargets}
+}
 
 // evaluation finds out what a policy costs, and stops looking when that is more than what is left.
 type evaluation struct {
@@ -80,6 +85,8 @@ func (e *evaluation) exceeded() string {
 	switch {
 	case e.spent.rules > e.left.rules:
 		return fmt.Sprintf("%d rules (a port with a name is one for each number that it has in pods)", maxRules)
+	case e.spent.targets > e.left.targets:
+		return fmt.Sprintf("%d pods that they select (a pod is one for each policy)", maxTargets)
 	case e.spent.named > e.left.named:
 		return fmt.Sprintf("%d pods as peers (a pod is one for each peer that selects it)", e.limit().named)
 	case e.spent.looked > e.left.looked:
@@ -128,7 +135,7 @@ func (e *evaluation) selectedNamespaces(selector *metav1.LabelSelector) []string
 	return names
 }
 
-// matching returns the pods of namespaces to which policies apply.
+// matching returns the pods of namespaces to which policies apply, if looking for them is not too much.
 func (e *evaluation) matching(namespaces []string, selector *metav1.LabelSelector) []*corev1.Pod {
 	listed := 0
 	for _, namespace := range namespaces {
@@ -138,10 +145,15 @@ func (e *evaluation) matching(namespaces []string, selector *metav1.LabelSelecto
 	if e.exceeded() != "" {
 		return nil
 	}
+	return e.cluster.matching(namespaces, selector)
+}
+
+// matching returns the pods of namespaces to which policies apply.
+func (c *cluster) matching(namespaces []string, selector *metav1.LabelSelector) []*corev1.Pod {
 	var pods []*corev1.Pod
 	matches := parsed(selector)
 	for _, namespace := range namespaces {
-		for _, pod := range e.pods[namespace] {
+		for _, pod := range c.pods[namespace] {
 			if matches.Matches(labels.Set(pod.Labels)) {
 				pods = append(pods, pod)
 			}

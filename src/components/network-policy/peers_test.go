@@ -200,7 +200,7 @@ func TestTenantsCompareFewLabels(t *testing.T) {
 	seen, log := listed(t, objects...)
 	wantRules(t, seen, want)
 	if !strings.Contains(log, "of namespace tenant have more than 5000000 labels") ||
-		!strings.Contains(log, "that the 19 ") {
+		!strings.Contains(log, "the 19 youngest") {
 		t.Errorf("the log has %q", log)
 	}
 }
@@ -242,5 +242,32 @@ func TestNamesOfPortsCountTheirPods(t *testing.T) {
 		t.Errorf("%d addresses in sets, want at most %d", count, maxNamed)
 	} else {
 		t.Logf("%d addresses in sets", count)
+	}
+}
+
+// TestTenantsHaveLimitedPolicies is a tenant with many policies that select all pods: a rule for each of both on every
+// node that has these pods.
+func TestTenantsHaveLimitedPolicies(t *testing.T) {
+	const pods, policies = 300, 1000
+	objects := append(team("tenant", 200, pods), team("other", 201, 1)...)
+	objects = append(objects, ingressPolicy("other", "friend", nil, everywhere()))
+	for i := range policies {
+		policy := ingressPolicy("tenant", fmt.Sprint("policy", i), nil)
+		policy.CreationTimestamp = metav1.Unix(int64(i), 0)
+		objects = append(objects, policy)
+	}
+	var rules string
+	measured(t, fmt.Sprint(policies, " policies"), func() { rules, _ = written(t, objects...) })
+	// 166 policies select 49,800 pods.
+	for policy, want := range map[string]int{
+		"/policy0": pods, "/policy165": pods, "/policy166": 0, "//": pods, "/friend": 1,
+	} {
+		if got := strings.Count(rules, "run through nw policy "+policy+"\""); got != want {
+			t.Errorf("policy %s selects %d pods, want %d", policy, got, want)
+		}
+	}
+	const open = "to dest pods selected by policy name: %s namespace tenant"
+	if !strings.Contains(rules, fmt.Sprintf(open, "/policy0")) || strings.Contains(rules, fmt.Sprintf(open, "//")) {
+		t.Error("the oldest policy has no rules, or the one of all pods has some")
 	}
 }

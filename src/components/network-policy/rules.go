@@ -3,10 +3,10 @@ package main
 import (
 	"cmp"
 	"slices"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -35,7 +35,7 @@ type boundedIndexer struct {
 }
 
 // List implements cache.Indexer. Of a namespace whose policies cost too much, the oldest keep their rules; the others
-// have none, so that their pods are isolated.
+// have none, so that their pods are isolated. If that is too much too, one policy isolates all its pods instead.
 func (b boundedIndexer) List() []any {
 	var policies []*networkingv1.NetworkPolicy
 	for _, object := range b.Indexer.List() {
@@ -48,64 +48,88 @@ func (b boundedIndexer) List() []any {
 	})
 	cluster := b.cluster()
 	left, without, most := map[string]cost{}, map[string]int{}, map[string]string{}
+	closed := map[string]*networkingv1.NetworkPolicy{}
 	objects := make([]any, 0, len(policies))
 	for _, policy := range policies {
 		namespace := policy.Namespace
 		if _, ok := left[namespace]; !ok {
 			left[namespace] = cluster.limit()
 		}
-		resolved, spent, exceeded := cluster.resolve(policy, left[namespace])
-		if exceeded != "" {
+		e := evaluation{cluster: cluster, namespace: namespace, left: left[namespace], spent: cost{rules: 1}}
+		resolved := e.resolve(policy)
+		if exceeded := e.exceeded(); exceeded != "" {
 			without[namespace]++
 			most[namespace] = cmp.Or(most[namespace], exceeded)
 			resolved.Spec.Ingress, resolved.Spec.Egress = nil, nil
 			// What was looked at is spent, so that thousands of such policies are not looked at each.
-			spent = cost{rules: 1, looked: min(spent.looked, left[namespace].looked)}
+			e.spent = cost{rules: 1, looked: min(e.spent.looked, e.left.looked), targets: e.spent.targets}
+			if e.exceeded() != "" {
+				closed[namespace] = closing(closed[namespace], policy)
+				continue
+			}
 		}
-		left[namespace] = left[namespace].less(spent)
+		left[namespace] = e.left.less(e.spent)
 		objects = append(objects, resolved)
 	}
 	for namespace, count := range without {
-		klog.Errorf("The policies of namespace %s have more than %s: the pods that the %d youngest with too much "+
-			"select have no connections until there are fewer", namespace, most[namespace], count)
+		which := "the pods that these select"
+		if policy := closed[namespace]; policy != nil {
+			which, objects = "all its pods", append(objects, policy)
+		}
+		klog.Errorf("The policies of namespace %s have more than %s: the %d youngest with too much have no rules, and "+
+			"%s only the connections that the others permit, until there are fewer", namespace, most[namespace], count,
+			which)
 	}
 	return objects
 }
 
-// resolve returns a copy of the policy, what it costs, and what of that is more than left. The copy lacks the rules
-// whose ports all have names that no pod has: the controller would allow all ports instead (processIngressRules,
+// closing adds a policy to the one that a namespace has instead of those beyond the limits even without rules: for all
+// pods, and with a name that the API permits to none.
+func closing(closed, policy *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
+	if closed == nil {
+		closed = &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: policy.Namespace, Name: "/"}}
+	}
+	for _, kind := range policy.Spec.PolicyTypes {
+		if !slices.Contains(closed.Spec.PolicyTypes, kind) {
+			closed.Spec.PolicyTypes = append(closed.Spec.PolicyTypes, kind)
+		}
+	}
+	return closed
+}
+
+// resolve returns a copy of the policy, and adds what it costs until that is more than what is left. The copy lacks the
+// rules whose ports all have names that no pod has: the controller would allow all ports instead (processIngressRules,
 // processEgressRules).
-func (c *cluster) resolve(policy *networkingv1.NetworkPolicy, left cost) (*networkingv1.NetworkPolicy, cost, string) {
+func (e *evaluation) resolve(policy *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
 	resolved := *policy
 	resolved.Spec.Ingress, resolved.Spec.Egress = nil, nil
-	e := evaluation{cluster: c, namespace: policy.Namespace, left: left, spent: cost{rules: 1}}
-	own := sync.OnceValue(func() []*corev1.Pod {
-		return e.matching([]string{policy.Namespace}, &policy.Spec.PodSelector)
-	})
+	if e.exceeded() != "" { // by their number alone
+		return &resolved
+	}
+	targets := e.cluster.matching([]string{e.namespace}, &policy.Spec.PodSelector)
+	e.spent.targets += len(targets)
 	for _, rule := range policy.Spec.Ingress {
 		e.selected(rule.From)
-		if e.count(rule.From, rule.Ports, own) {
+		if e.count(rule.From, rule.Ports, func() []*corev1.Pod { return targets }) {
 			resolved.Spec.Ingress = append(resolved.Spec.Ingress, rule)
 		}
 		if e.exceeded() != "" {
-			return &resolved, e.spent, e.exceeded()
+			return &resolved
 		}
 	}
 	for _, rule := range policy.Spec.Egress {
 		peers := e.selected(rule.To)
-		if e.count(rule.To, rule.Ports, func() []*corev1.Pod {
-			if len(rule.To) == 0 {
-				return c.pods[policy.Namespace]
-			}
-			return peers
-		}) {
+		if len(rule.To) == 0 {
+			peers = e.pods[e.namespace]
+		}
+		if e.count(rule.To, rule.Ports, func() []*corev1.Pod { return peers }) {
 			resolved.Spec.Egress = append(resolved.Spec.Egress, rule)
 		}
 		if e.exceeded() != "" {
-			return &resolved, e.spent, e.exceeded()
+			return &resolved
 		}
 	}
-	return &resolved, e.spent, e.exceeded()
+	return &resolved
 }
 
 // count adds what the controller makes of one rule: for each kind of peer, one for each number of a port. pods returns
