@@ -205,11 +205,8 @@ func (c Config) rules() map[string][]string {
 			// Only what comes from the tunnel's device has its mark: SO_MARK requires the capability NET_ADMIN or
 			// NET_RAW (sk_setsockopt in net/core/sock.c), and a packet keeps its mark within its network namespace
 			// (skb_scrub_packet in net/core/skbuff.c). The user would tell nothing: a rule sees that of the connection
-			// inside.
-			mark := fmt.Sprintf("meta mark set meta mark | %#x", tunnelMark)
-			for _, chain := range []string{"forward", "output"} {
-				add(chain, "oifname", vxlanDevices, mark)
-			}
+			// inside. A rule of the hook output sees the interface before a Service's address is translated.
+			add("postrouting", "oifname", vxlanDevices, fmt.Sprintf("meta mark set meta mark | %#x", tunnelMark))
 			add("output", "udp dport", ports, fmt.Sprintf("meta mark & %#x == 0", tunnelMark), "counter drop")
 		}
 		// What a pod sends leaves the node with the node's address, and the other node could not tell. Pods have such
@@ -319,6 +316,7 @@ func list(ports []uint16) string {
 var hooks = map[string]knftables.BaseChainHook{
 	"prerouting": knftables.PreroutingHook,
 	"input":      knftables.InputHook, "forward": knftables.ForwardHook, "output": knftables.OutputHook,
+	"postrouting": knftables.PostroutingHook,
 }
 
 // transaction replaces the whole table in one step: packets meet the old rules or the new ones.
@@ -335,7 +333,7 @@ func (c Config) transaction(tx *knftables.Transaction, addresses []netip.Addr) {
 		})
 	}
 	rules := c.rules()
-	for _, chain := range []string{"prerouting", "input", "forward", "output"} {
+	for _, chain := range []string{"prerouting", "input", "forward", "output", "postrouting"} {
 		tx.Add(&knftables.Chain{
 			Name: chain, Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(hooks[chain]),
 			// After the translation of Services' addresses, before all others that filter.
