@@ -278,14 +278,23 @@ func keepCapabilities(names []string, ambient bool) error {
 	return nil
 }
 
-// readOnlyExcept gives the thread a mount namespace of its own, in which all file systems are read-only but for these
-// paths. What is mounted or unmounted on the VM later is seen in the namespace too.
-func readOnlyExcept(paths []string) error {
+// privateMounts gives the thread a mount namespace of its own. What is mounted or unmounted on the VM later is seen in it
+// too, but not the other way round.
+func privateMounts() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("mount namespace: %w", err)
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("mount namespace: %w", err)
+	}
+	return nil
+}
+
+// readOnlyExcept gives the thread a mount namespace of its own, in which all file systems are read-only but for these
+// paths. What is mounted or unmounted on the VM later is seen in the namespace too.
+func readOnlyExcept(paths []string) error {
+	if err := privateMounts(); err != nil {
+		return err
 	}
 	var writable []string
 	for _, path := range paths {

@@ -177,7 +177,7 @@ log
 		"pid=$(bpm pid web); bpm stop web && tail -1 /var/vcap/sys/log/web/web.stdout.log; ls -A "+
 			"/var/vcap/sys/run/bpm/web; for i in {1..100}; do kill -0 $pid 2> /dev/null || break; sleep 0.05; done; "+
 			"kill -0 $pid 2>&1 | grep -o 'No such process'",
-		"got TERM\nweb.lock\nweb.root\nNo such process",
+		"got TERM\nweb.lock\nNo such process",
 	)
 	expect(t, v, "bpm stop web", "")
 	if out, code := bash(t, v, "bpm pid web"); code != 1 || !strings.Contains(out, "not running") {
@@ -255,6 +255,44 @@ for path in /proc/{$init,$process}/{environ,root/etc/passwd} jobs/web/config/ser
   as_vcap head -c 1 $path 2> /dev/null && echo "vcap reads $path"
 done; true`, "")
 	expect(t, v, begin+`bpm stop web; tail -1 sys/log/web/web.stdout.log; stat -c %u store/web`, "got TERM\n1900000003")
+}
+
+// TestVCAPCannotLeadBPM: bpm works as root in directories that vcap can write to. By monit's command of the release, it
+// gives vcap nothing of root's, and runs nothing that vcap has prepared.
+func TestVCAPCannotLeadBPM(t *testing.T) {
+	const config = "processes:\n- name: web\n  executable: /bin/sleep\n  args: [1000]\n"
+	v := machine(t, map[string]map[string]string{
+		"web": {"config/bpm.yml": config, "bin/kube-launcher": launcherProgram(t)},
+	})
+	const begin = `cd /var/vcap
+as_vcap() { setpriv --reuid=1000 --regid=1000 --clear-groups bash -c "$1"; }
+bpm() { PATH=$PATH:jobs/bpm/bin command bpm "$@"; }
+release() { /var/vcap/jobs/web/bin/kube-launcher bpm "$@" 2>&1; }
+echo secret >/etc/key; chmod 600 /etc/key; mkdir -p -m 700 /etc/keys
+`
+	const links = `as_vcap 'cd /var/vcap
+rm -rf sys/log/web/web.stdout.log data/web/tmp
+ln -s /etc/key sys/log/web/web.stdout.log; ln -s /etc/keys data/web/tmp'
+`
+	expect(t, v, begin+`bpm start web; bpm stop web; `+links+`bpm start web; bpm stop web
+stat -c '%U %n' /etc/key /etc/keys; chown root /etc/key /etc/keys`, "vcap /etc/key\nvcap /etc/keys")
+	expect(t, v, begin+links+`release start web | grep -o 'data/web/tmp: .*'
+stat -c '%U %n' /etc/key /etc/keys`, "data/web/tmp: file exists\nroot /etc/key\nroot /etc/keys")
+	expect(t, v, begin+`rm data/web/tmp; release start web | grep -o 'web.stdout.log: .*'
+stat -c '%U %n' /etc/key`, "web.stdout.log: too many levels of symbolic links\nroot /etc/key")
+	expect(t, v, begin+`rm sys/log/web/*; release start web >/dev/null; kill -0 $(bpm pid web) && echo runs
+release stop web >/dev/null; bpm pid web 2>&1 | grep -o 'not running'
+stat -c '%U %a %n' sys/log/web/web.stdout.log data/bpm sys/run/bpm`,
+		"runs\nnot running\nvcap 600 sys/log/web/web.stdout.log\nroot 755 data/bpm\nroot 755 sys/run/bpm")
+
+	const bundle = `chown root:vcap data/bpm; chmod 770 data/bpm # as the agent
+as_vcap 'cd /var/vcap/data/bpm; mv bundles old; mkdir -p bundles/web/web; echo >bundles/web/web/config.json'
+`
+	expect(t, v, begin+bundle+`bpm start web; stat -c %U data/bpm/bundles/web/web/config.json; bpm stop web`, "vcap")
+	expect(t, v, begin+`rm -rf data/bpm/*; bpm start web; bpm stop web
+`+bundle+`release start web >/dev/null
+grep -o '/var[^ ]* belongs to the user with ID [0-9]*' sys/log/web/kube-launcher.stderr.log; bpm pid web 2>&1 | grep -o 'not running'`,
+		"/var/vcap/data/bpm/bundles belongs to the user with ID 1000\nnot running")
 }
 
 // launcherProgram is the launcher of the release.

@@ -190,20 +190,19 @@ func (p *Process) launch(
 	if err != nil {
 		return nil, err
 	}
-	staging := filepath.Join(p.runDir(), p.Config.Name+".root")
-	if err := os.MkdirAll(staging, 0o700); err != nil {
-		return nil, err
-	}
 	encoded, err := json.Marshal(sandbox{
 		Job:     p.Job,
 		Process: *p.Config,
 		UID:     a.uid,
 		GID:     a.gid,
 		Mounts:  mounts,
-		Staging: staging,
+		Staging: filepath.Join(p.bundle(), "rootfs"),
 		Env:     p.environment(env),
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := p.writeBundle(encoded); err != nil {
 		return nil, err
 	}
 	report, reportIn, err := os.Pipe()
@@ -211,7 +210,7 @@ func (p *Process) launch(
 		return nil, err
 	}
 	defer func() { _ = report.Close() }()
-	cmd := exec.Command("/proc/self/exe", SandboxCommand, string(encoded))
+	cmd := exec.Command("/proc/self/exe", SandboxCommand, filepath.Join(p.bundle(), bundleConfig))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
 	cmd.ExtraFiles = []*os.File{reportIn}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -233,6 +232,25 @@ func (p *Process) launch(
 		)
 	}
 	return cmd, nil
+}
+
+// bundleConfig is what the sandbox is started from, in the bundle.
+const bundleConfig = "config.json"
+
+// bundle is the directory from which bpm has runc start the process, as root (bpm-release,
+// src/bpm/config/bpm_config.go).
+func (p *Process) bundle() string { return root.Data("bpm", "bundles", p.Job, p.Config.Name) }
+
+// writeBundle writes the bundle as bpm does (src/bpm/runc/client/client.go, CreateBundle): a file that is there already
+// is used, whoever it belongs to.
+func (p *Process) writeBundle(config []byte) error {
+	if err := os.MkdirAll(p.bundle(), 0o700); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(p.bundle(), "rootfs"), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(p.bundle(), bundleConfig), config, 0o600)
 }
 
 // environment is the configured environment, with bpm's defaults for variables that it does not set.
@@ -352,7 +370,7 @@ func (p *Process) Stop() error {
 			return err
 		}
 	}
-	return p.removeGroups()
+	return errors.Join(os.RemoveAll(p.bundle()), p.removeGroups())
 }
 
 // signal sends sig and tells whether the process stopped within limit.

@@ -23,7 +23,7 @@ const SandboxCommand = "sandbox"
 // sandboxFD is the file descriptor on which it reports an error. The kernel closes it when the process is executed.
 const sandboxFD = 3
 
-// sandbox describes how to start the process; it is passed to SandboxCommand as JSON.
+// sandbox describes how to start the process; SandboxCommand gets the path of a file of it, as JSON.
 type sandbox struct {
 	Job     string        `json:"job"`
 	Process ProcessConfig `json:"process"`
@@ -43,18 +43,22 @@ type bindMount struct {
 }
 
 // RunSandbox runs the hidden subcommand. It returns only on failure.
-func RunSandbox(encoded string) error {
+func RunSandbox(file string) error {
 	report := os.NewFile(sandboxFD, "report")
 	syscall.CloseOnExec(sandboxFD)
-	err := enterSandbox(encoded)
+	err := enterSandbox(file)
 	_, _ = fmt.Fprint(report, err)
 	return err
 }
 
-func enterSandbox(encoded string) error {
+func enterSandbox(file string) error {
 	runtime.LockOSThread()
+	encoded, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("reading the sandbox: %w", err)
+	}
 	var s sandbox
-	if err := json.Unmarshal([]byte(encoded), &s); err != nil {
+	if err := json.Unmarshal(encoded, &s); err != nil {
 		return fmt.Errorf("decoding the sandbox: %w", err)
 	}
 	for _, limit := range []func() error{s.limitOpenFiles, s.limitByCgroup} {
@@ -85,7 +89,7 @@ func enterSandbox(encoded string) error {
 		return fmt.Errorf("executing %s: %w", s.Process.Executable, err)
 	}
 	self := "/proc/self/exe"
-	err := syscall.Exec(self, append([]string{self, InitCommand, "--", s.Process.Executable}, s.Process.Args...), s.Env)
+	err = syscall.Exec(self, append([]string{self, InitCommand, "--", s.Process.Executable}, s.Process.Args...), s.Env)
 	return fmt.Errorf("executing %s: %w", InitCommand, err)
 }
 

@@ -1,0 +1,90 @@
+package launcher
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"kubernetes-release/internal/bosh"
+	"kubernetes-release/internal/rootfile"
+)
+
+// bpmDirs are directories of bpm's in which root keeps what it runs, and the PIDs of processes. To the agent they are
+// those of a job as any other, with mode 0770 and group vcap. vcap could put its own in the place of bundles, the
+// configurations from which runc starts containers as root (bpm-release, src/bpm/config/bpm_config.go).
+func bpmDirs(root bosh.Root) []string { return []string{root.Data("bpm"), root.Run("bpm")} }
+
+// BPM starts or stops a process of a job by bpm; it is what monit runs. It returns only with an error.
+//
+// bpm opens the logs of the process as root, and gives them to vcap, and so the job's directory for temporary files, by
+// paths in directories that vcap can write to (bpm-release, src/bpm/runc/adapter/adapter.go, createFileFor and
+// createDirFor). A symbolic link of vcap's there would give vcap whatever file of root's it names. So bpm gets a view
+// of these directories in which nobody follows links, and what vcap changes meanwhile makes no difference.
+func (l *Launcher) BPM(action, job, process string) error {
+	line := []string{bosh.DefaultRoot.Job("bpm", "bin/bpm"), action, job}
+	if process != "" {
+		line = append(line, "-p", process)
+	}
+	err := becomeBPM(line, action == "start", bosh.DefaultRoot.Log(job), bosh.DefaultRoot.Data(job))
+	log := logger(l.Stderr, cmp.Or(process, job))
+	path := bosh.DefaultRoot.Log(job, "kube-launcher.stderr.log")
+	if file, openErr := openLog(path); openErr == nil { // monit discards what start prints
+		defer func() { _ = file.Close() }()
+		log = logger(io.MultiWriter(l.Stderr, file), cmp.Or(process, job))
+	}
+	log.Error("bpm was not run", "action", action, "error", err)
+	return fmt.Errorf("bpm %s %s: %w; see %s", action, cmp.Or(process, job), err, path)
+}
+
+// becomeBPM makes bpm's directories root's, if bpm is about to start something, and becomes bpm, in whose view no links
+// are followed in the job's directories. It returns only with an error.
+func becomeBPM(line []string, starts bool, dirs ...string) error {
+	var problems []error
+	for _, path := range bpmDirs(bosh.DefaultRoot) {
+		if starts {
+			problems = append(problems, rootfile.Claim(path, 0o755))
+		}
+	}
+	if err := errors.Join(problems...); err != nil {
+		return err
+	}
+	runtime.LockOSThread() // exec keeps the namespace of this thread
+	if err := followNoLinks(dirs...); err != nil {
+		return err
+	}
+	return fmt.Errorf("%s cannot be run: %w", line[0], syscall.Exec(line[0], line, syscall.Environ()))
+}
+
+// followNoLinks gives the thread a mount namespace of its own, in which no link below these directories is followed.
+// Those that do not exist yet are in directories of root's. What is mounted or unmounted on the VM later is seen in the
+// namespace too.
+func followNoLinks(paths ...string) error {
+	if err := privateMounts(); err != nil {
+		return err
+	}
+	for _, path := range paths {
+		resolved, err := filepath.EvalSymlinks(path) // /var/vcap/sys is a link of the stemcell's
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = unix.Mount(resolved, resolved, "", unix.MS_BIND|unix.MS_REC, "")
+		}
+		if err == nil {
+			err = unix.MountSetattr(
+				unix.AT_FDCWD, resolved, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSYMFOLLOW},
+			)
+		}
+		if err != nil {
+			return fmt.Errorf("mount %s without links (Linux 5.14 or later can): %w", path, err)
+		}
+	}
+	return nil
+}
