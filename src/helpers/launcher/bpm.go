@@ -16,10 +16,13 @@ import (
 	"kubernetes-release/internal/rootfile"
 )
 
-// bpmDirs are directories of bpm's in which root keeps what it runs, and the PIDs of processes. To the agent they are
-// those of a job as any other, with mode 0770 and group vcap. vcap could put its own in the place of bundles, the
-// configurations from which runc starts containers as root (bpm-release, src/bpm/config/bpm_config.go).
-func bpmDirs(root bosh.Root) []string { return []string{root.Data("bpm"), root.Run("bpm")} }
+// bpmDirs are directories of bpm's in which root keeps what it runs, the PIDs of processes and runc's state. To the
+// agent they are those of a job as any other, with mode 0770 and group vcap. /var/vcap/sys/run, which is empty after a
+// reboot, is one to which everybody can write. vcap could put its own in the place of bundles, the configurations from
+// which runc starts containers as root (bpm-release, src/bpm/config/bpm_config.go).
+func bpmDirs(root bosh.Root) []string {
+	return []string{root.Data("bpm"), root.Run("bpm"), root.Run("bpm-runc")}
+}
 
 // BPM starts or stops a process of a job by bpm; it is what monit runs. It returns only with an error.
 //
@@ -32,7 +35,9 @@ func (l *Launcher) BPM(action, job, process string) error {
 	if process != "" {
 		line = append(line, "-p", process)
 	}
-	err := becomeBPM(line, action == "start", bosh.DefaultRoot.Log(job), bosh.DefaultRoot.Data(job))
+	err := becomeBPM(
+		line, action == "start", bosh.DefaultRoot.Log(job), bosh.DefaultRoot.Data(job), bosh.DefaultRoot.Run(""),
+	)
 	log := logger(l.Stderr, cmp.Or(process, job))
 	path := bosh.DefaultRoot.Log(job, "kube-launcher.stderr.log")
 	if file, openErr := openLog(path); openErr == nil { // monit discards what start prints

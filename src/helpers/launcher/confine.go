@@ -278,8 +278,8 @@ func keepCapabilities(names []string, ambient bool) error {
 	return nil
 }
 
-// privateMounts gives the thread a mount namespace of its own. What is mounted or unmounted on the VM later is seen in it
-// too, but not the other way round.
+// privateMounts gives the thread a mount namespace of its own. What is mounted or unmounted on the VM later is seen in
+// it too, but not the other way round.
 func privateMounts() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("mount namespace: %w", err)

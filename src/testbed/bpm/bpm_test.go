@@ -280,18 +280,30 @@ stat -c '%U %n' /etc/key /etc/keys; chown root /etc/key /etc/keys`, "vcap /etc/k
 stat -c '%U %n' /etc/key /etc/keys`, "data/web/tmp: file exists\nroot /etc/key\nroot /etc/keys")
 	expect(t, v, begin+`rm data/web/tmp; release start web | grep -o 'web.stdout.log: .*'
 stat -c '%U %n' /etc/key`, "web.stdout.log: too many levels of symbolic links\nroot /etc/key")
-	expect(t, v, begin+`rm sys/log/web/*; release start web >/dev/null; kill -0 $(bpm pid web) && echo runs
+	expect(t, v, begin+`rm sys/log/web/*; release start web >/dev/null
+kill -0 $(bpm pid web) && echo runs
 release stop web >/dev/null; bpm pid web 2>&1 | grep -o 'not running'
 stat -c '%U %a %n' sys/log/web/web.stdout.log data/bpm sys/run/bpm`,
 		"runs\nnot running\nvcap 600 sys/log/web/web.stdout.log\nroot 755 data/bpm\nroot 755 sys/run/bpm")
 
-	const bundle = `chown root:vcap data/bpm; chmod 770 data/bpm # as the agent
-as_vcap 'cd /var/vcap/data/bpm; mv bundles old; mkdir -p bundles/web/web; echo >bundles/web/web/config.json'
+	// After a reboot vcap can be the first in /var/vcap/sys/run.
+	const foreign = `release start web >/dev/null
+grep -o '/var[^ ]* belongs to the user with ID [0-9]*' sys/log/web/kube-launcher.stderr.log
 `
-	expect(t, v, begin+bundle+`bpm start web; stat -c %U data/bpm/bundles/web/web/config.json; bpm stop web`, "vcap")
+	expect(t, v, begin+`rm -rf sys/run/{web,bpm}
+as_vcap 'cd /var/vcap/sys/run; ln -s /etc/keys web; mkdir -p bpm/web'
+`+foreign+`rm -r sys/run/bpm/web; release start web | grep -o 'sys/run/web: .*'
+stat -c '%U %n' /etc/keys; rm sys/run/web sys/log/web/kube-launcher*`,
+		"/var/vcap/sys/run/bpm/web belongs to the user with ID 1000\nsys/run/web: file exists\nroot /etc/keys")
+
+	const bundle = `chown root:vcap data/bpm; chmod 770 data/bpm # as the agent
+as_vcap 'cd /var/vcap/data/bpm; mv bundles old; mkdir -p bundles/web/web
+echo >bundles/web/web/config.json'
+`
+	expect(t, v, begin+bundle+`bpm start web
+stat -c %U data/bpm/bundles/web/web/config.json; bpm stop web`, "vcap")
 	expect(t, v, begin+`rm -rf data/bpm/*; bpm start web; bpm stop web
-`+bundle+`release start web >/dev/null
-grep -o '/var[^ ]* belongs to the user with ID [0-9]*' sys/log/web/kube-launcher.stderr.log; bpm pid web 2>&1 | grep -o 'not running'`,
+`+bundle+foreign+`bpm pid web 2>&1 | grep -o 'not running'`,
 		"/var/vcap/data/bpm/bundles belongs to the user with ID 1000\nnot running")
 }
 
