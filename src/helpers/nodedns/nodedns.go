@@ -49,6 +49,9 @@ const (
 	rewrite = 30 * time.Second
 	// applyTimeout limits one run of nft.
 	applyTimeout = 15 * time.Second
+	// unprivileged is the first port on which every user can listen (ip_unprivileged_port_start in the kernel's
+	// ip-sysctl).
+	unprivileged = 1024
 	// healthName is the name that the server answers itself.
 	healthName = "health.node-local-dns."
 )
@@ -75,6 +78,10 @@ func Load(path string) (Config, error) {
 	}
 	if !c.Address.Is4() {
 		return c, fmt.Errorf("%s: address is %s: it must be an IPv4 address", path, c.Address)
+	}
+	if c.Health.Port() >= unprivileged {
+		return c, fmt.Errorf("%s: health is %s: it must have a port below %d, so that no other user of the VM can "+
+			"answer in place of the server", path, c.Health, unprivileged)
 	}
 	return c, nil
 }

@@ -32,7 +32,7 @@ const (
 	podAddress  = "10.244.1.7"
 	corePod     = "10.244.1.8"
 	serverUser  = 1_900_000_002
-	healthPort  = "127.0.0.1:9254"
+	healthPort  = "127.0.0.1:855"
 	askVariable = "NODEDNS_ASK"
 	// keepVariable makes the test's program keep an interception with this configuration.
 	keepVariable = "NODEDNS_KEEP"
@@ -456,8 +456,9 @@ func TestMetrics(t *testing.T) {
 func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "interception.json")
 	for content, want := range map[string]string{
-		`{"address": "10.96.0.10", "health": "127.0.0.1:9254"}`: "",
-		`{"address": "fd00::10", "health": "127.0.0.1:9254"}`:   "it must be an IPv4 address",
+		`{"address": "10.96.0.10", "health": "127.0.0.1:855"}`:  "",
+		`{"address": "10.96.0.10", "health": "127.0.0.1:9254"}`: "no other user of the VM can answer",
+		`{"address": "fd00::10", "health": "127.0.0.1:855"}`:    "it must be an IPv4 address",
 		`{"server": "10.96.0.10"}`:                              "server",
 	} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {

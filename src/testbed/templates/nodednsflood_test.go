@@ -35,7 +35,7 @@ func TestSlowNamesLeaveTheNamesOfTheCluster(t *testing.T) {
 	config = regexp.MustCompile(`forward \. \S+`).ReplaceAllString(config, "forward . "+upstream)
 	config = regexp.MustCompile(`bind \S+`).ReplaceAllString(config, "bind 127.0.0.1")
 	config = regexp.MustCompile(`(?m)^    prometheus .*\n`).ReplaceAllString(config, "")
-	config = regexp.MustCompile(`:9254 \{`).ReplaceAllString(config, fmt.Sprintf(":%d {", freePort(t)))
+	config = regexp.MustCompile(`:855 \{`).ReplaceAllString(config, fmt.Sprintf(":%d {", freePort(t)))
 	config = strings.ReplaceAll(config, ":53 {", address[strings.LastIndex(address, ":"):]+" {")
 	path := filepath.Join(t.TempDir(), "Corefile")
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
