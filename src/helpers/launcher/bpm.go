@@ -19,9 +19,10 @@ import (
 // bpmDirs are directories of bpm's in which root keeps what it runs, the PIDs of processes and runc's state. To the
 // agent they are those of a job as any other, with mode 0770 and group vcap. /var/vcap/sys/run, which is empty after a
 // reboot, is one to which everybody can write. vcap could put its own in the place of bundles, the configurations from
-// which runc starts containers as root (bpm-release, src/bpm/config/bpm_config.go).
-func bpmDirs(root bosh.Root) []string {
-	return []string{root.Data("bpm"), root.Run("bpm"), root.Run("bpm-runc")}
+// which runc starts containers as root (bpm-release, src/bpm/config/bpm_config.go). The last is the job's own, which
+// bpm gives to vcap when it is there.
+func bpmDirs(root bosh.Root, job string) []string {
+	return []string{root.Data("bpm"), root.Run("bpm"), root.Run("bpm-runc"), root.Run(job)}
 }
 
 // BPM starts or stops a process of a job by bpm; it is what monit runs. It returns only with an error.
@@ -35,9 +36,11 @@ func (l *Launcher) BPM(action, job, process string) error {
 	if process != "" {
 		line = append(line, "-p", process)
 	}
-	err := becomeBPM(
-		line, action == "start", bosh.DefaultRoot.Log(job), bosh.DefaultRoot.Data(job), bosh.DefaultRoot.Run(""),
-	)
+	claims := bpmDirs(bosh.DefaultRoot, job)
+	if action != "start" {
+		claims = nil
+	}
+	err := becomeBPM(line, claims, bosh.DefaultRoot.Log(job), bosh.DefaultRoot.Data(job), bosh.DefaultRoot.Run(""))
 	log := logger(l.Stderr, cmp.Or(process, job))
 	path := bosh.DefaultRoot.Log(job, "kube-launcher.stderr.log")
 	if file, openErr := openLog(path); openErr == nil { // monit discards what start prints
@@ -48,14 +51,12 @@ func (l *Launcher) BPM(action, job, process string) error {
 	return fmt.Errorf("bpm %s %s: %w; see %s", action, cmp.Or(process, job), err, path)
 }
 
-// becomeBPM makes bpm's directories root's, if bpm is about to start something, and becomes bpm, in whose view no links
-// are followed in the job's directories. It returns only with an error.
-func becomeBPM(line []string, starts bool, dirs ...string) error {
+// becomeBPM claims directories and becomes bpm, in whose view no links are followed in others. It returns only with an
+// error.
+func becomeBPM(line, claims []string, dirs ...string) error {
 	var problems []error
-	for _, path := range bpmDirs(bosh.DefaultRoot) {
-		if starts {
-			problems = append(problems, rootfile.Claim(path, 0o755))
-		}
+	for _, path := range claims {
+		problems = append(problems, rootfile.Claim(path, 0o755))
 	}
 	if err := errors.Join(problems...); err != nil {
 		return err

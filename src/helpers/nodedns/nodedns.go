@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"kubernetes-release/internal/exposition"
+	"kubernetes-release/internal/rootfile"
 	"kubernetes-release/internal/strictjson"
 )
 
@@ -362,7 +363,7 @@ func (c Config) isolatedPods() ([]netip.Addr, error) {
 	if _, err := os.Stat(c.NetworkPolicy); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	content, err := os.ReadFile(c.Isolated)
+	content, err := rootfile.Read(c.Isolated) // after a reboot anybody can write one before the job does
 	if err != nil {
 		return nil, fmt.Errorf("the job network-policy has not yet written which pods have egress policies: %w", err)
 	}

@@ -64,8 +64,8 @@ func writeRegistryHosts(t *testing.T, dir string, properties values) {
 	}
 }
 
-// TestMirrorsDoNotReplaceImagesOfTheRelease: who can push to a mirror for all registries cannot have a node pull another
-// image by the name of one of the release. The real containerd asks the mirror for others.
+// TestMirrorsDoNotReplaceImagesOfTheRelease: who can push to a mirror for all registries cannot have a node pull
+// another image by the name of one of the release. The real containerd asks the mirror for others.
 func TestMirrorsDoNotReplaceImagesOfTheRelease(t *testing.T) {
 	components := os.Getenv("COMPONENTS_DIR")
 	if components == "" {

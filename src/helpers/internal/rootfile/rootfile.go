@@ -123,8 +123,20 @@ var ErrUntrusted = errors.New("another user can write to it")
 
 // Claim creates a directory, or takes it from the user or group that it belongs to, with exactly this mode. It refuses
 // a link, whoever made it, and a directory that holds anything of another user: that was put there before the claim,
-// and root would use it.
+// and root would use it. Where all users can write to the directory above, as to /var/vcap/sys/run, any of them could
+// be the first and keep root from starting anything: there, what another user has put is moved aside, into the
+// directory above.
 func Claim(path string, mode fs.FileMode) error {
+	above, err := shared(path)
+	if err != nil {
+		return err
+	}
+	if above != nil {
+		defer func() { _ = above.Close() }()
+		if err := moveLink(above, path); err != nil {
+			return err
+		}
+	}
 	dir, err := openItself(path, mode)
 	if err != nil {
 		return err
@@ -133,11 +145,59 @@ func Claim(path string, mode fs.FileMode) error {
 	if err := errors.Join(dir.Chown(os.Geteuid(), os.Getegid()), dir.Chmod(mode)); err != nil {
 		return fmt.Errorf("directory %s: %w", path, err)
 	}
-	return refuseForeign(dir, path)
+	return eachForeign(dir, path, func(name string, user uint32) error {
+		if above != nil {
+			return moveAside(dir, name, above)
+		}
+		return fmt.Errorf(
+			"%s belongs to the user with ID %d, but only root has anything to write there: find out where it "+
+				"comes from, and remove it",
+			filepath.Join(path, name), user,
+		)
+	})
 }
 
-// refuseForeign returns an error that names what belongs to another user.
-func refuseForeign(dir *os.File, path string) error {
+// shared opens the directory above, if it exists and all users can write to it.
+func shared(path string) (*os.File, error) {
+	above, err := openMode(filepath.Dir(path), 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // the directory above will be created, for root alone
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := above.Stat()
+	if err != nil || info.Mode()&0o002 == 0 {
+		_ = above.Close()
+		return nil, err
+	}
+	return above, nil
+}
+
+// moveLink moves what is no directory and belongs to another user out of the way.
+func moveLink(above *os.File, path string) error {
+	var stat unix.Stat_t
+	err := unix.Fstatat(int(above.Fd()), filepath.Base(path), &stat, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && (ours(stat.Uid) || stat.Mode&unix.S_IFMT == unix.S_IFDIR) {
+		return nil
+	}
+	if err != nil {
+		return &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return moveAside(above, filepath.Base(path), above)
+}
+
+// moveAside gives what is in one directory a name in another one that says what it is.
+func moveAside(dir *os.File, name string, above *os.File) error {
+	aside := "." + name + ".of-another-user." + rand.Text()
+	if err := unix.Renameat(int(dir.Fd()), name, int(above.Fd()), aside); err != nil {
+		return fmt.Errorf("move %s of another user aside: %w", filepath.Join(dir.Name(), name), err)
+	}
+	return nil
+}
+
+// eachForeign calls a function for each name in a directory that belongs to another user, until one fails.
+func eachForeign(dir *os.File, path string, do func(name string, user uint32) error) error {
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
 		return fmt.Errorf("directory %s: %w", path, err)
@@ -151,12 +211,11 @@ func refuseForeign(dir *os.File, path string) error {
 		if err != nil {
 			return fmt.Errorf("directory %s: %w", path, err)
 		}
-		if !ours(stat.Uid) {
-			return fmt.Errorf(
-				"%s belongs to the user with ID %d, but only root has anything to write there: find out where it "+
-					"comes from, and remove it",
-				filepath.Join(path, name), stat.Uid,
-			)
+		if ours(stat.Uid) {
+			continue
+		}
+		if err := do(name, stat.Uid); err != nil {
+			return err
 		}
 	}
 	return nil

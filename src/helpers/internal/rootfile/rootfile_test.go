@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -236,6 +237,48 @@ func TestClaimTakesTheDirectory(t *testing.T) {
 		}
 		s.must(os.Remove(planted))
 		s.must(Claim(s.job, 0o755))
+	}
+	s.untouched()
+}
+
+// TestClaimMovesAsideWhereEverybodyCanWrite: another user who is the first in such a directory keeps root from nothing.
+func TestClaimMovesAsideWhereEverybodyCanWrite(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("requires root to act as another user")
+	}
+	s := newScene(t)
+	run := s.path("run")
+	s.must(os.Mkdir(run, 0o700))
+	s.must(os.Chmod(run, 0o777|fs.ModeSticky)) //nolint:gosec // like /var/vcap/sys/run
+	theirs := func(path string) { s.must(os.Lchown(path, vcap, vcap)) }
+
+	dir := filepath.Join(run, "node-firewall")
+	s.must(os.Mkdir(dir, 0o755))
+	s.must(os.Symlink(s.file, filepath.Join(dir, "node-firewall.pid")))
+	s.must(os.MkdirAll(filepath.Join(dir, "more", "of-it"), 0o755))
+	s.must(os.WriteFile(filepath.Join(dir, "own"), nil, 0o600))
+	for _, path := range []string{dir, dir + "/node-firewall.pid", dir + "/more"} {
+		theirs(path)
+	}
+	s.must(Claim(dir, 0o755))
+	entries, err := os.ReadDir(dir)
+	s.must(err)
+	if len(entries) != 1 || entries[0].Name() != "own" {
+		t.Errorf("the directory holds %v", entries)
+	}
+	link := filepath.Join(run, "kubelet")
+	s.must(os.Symlink(s.outside, link))
+	theirs(link)
+	s.must(Claim(link, 0o755))
+	for _, path := range []string{dir, link} {
+		info, err := os.Lstat(path)
+		s.must(err)
+		if stat, ok := info.Sys().(*syscall.Stat_t); !ok || !info.IsDir() || stat.Uid != 0 {
+			t.Errorf("%s is %s", path, info.Mode())
+		}
+	}
+	if aside, err := filepath.Glob(run + "/.*.of-another-user.*"); err != nil || len(aside) != 3 {
+		t.Errorf("moved aside: %v (%v)", aside, err)
 	}
 	s.untouched()
 }
