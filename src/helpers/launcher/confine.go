@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"kubernetes-release/internal/bosh"
 )
 
 // capabilities are the kernel's capabilities by their names in capabilities(7), without CAP_.
@@ -104,7 +106,7 @@ func (c *Config) confine(log *slog.Logger) error {
 	}
 	runtime.LockOSThread()
 	if c.WritablePaths != nil {
-		if err := readOnlyExcept(c.WritablePaths); err != nil {
+		if err := c.restrictView(); err != nil {
 			log.Warn(
 				"this kernel does not allow the process a read-only view of the file system; it starts without",
 				"error", err,
@@ -278,6 +280,48 @@ func keepCapabilities(names []string, ambient bool) error {
 	return nil
 }
 
+// restrictView gives the thread a view of the file system in which it can write to the configured paths only. A process
+// with a user of its own sees no other job's files: as a member of the group vcap, without which it could enter no
+// directory of a job, it could read those that the agent gives to that group, also of other releases.
+func (c *Config) restrictView() error {
+	if err := privateMounts(); err != nil {
+		return err
+	}
+	if c.UserID != 0 {
+		if err := hideOtherJobs(bosh.DefaultRoot.Path("data/jobs"), filepath.Dir(c.PrivateDir)); err != nil {
+			return fmt.Errorf("hide other jobs: %w", err)
+		}
+	}
+	return readOnlyExcept(c.WritablePaths)
+}
+
+// hideOtherJobs mounts an empty directory over that of all jobs, and the job's own into it, if it is there.
+func hideOtherJobs(jobs, own string) error {
+	resolved, err := filepath.EvalSymlinks(own)
+	if err != nil {
+		return err
+	}
+	if !strings.HasPrefix(resolved, jobs+"/") {
+		return nil
+	}
+	tree, err := unix.OpenTree(
+		unix.AT_FDCWD, resolved, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE,
+	)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(tree) }()
+	if err := unix.Mount(
+		"tmpfs", jobs, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=64k,mode=0755",
+	); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(resolved, 0o755); err != nil { //nolint:gosec // empty; what is mounted there has its own mode
+		return err
+	}
+	return unix.MoveMount(tree, "", unix.AT_FDCWD, resolved, unix.MOVE_MOUNT_F_EMPTY_PATH)
+}
+
 // privateMounts gives the thread a mount namespace of its own. What is mounted or unmounted on the VM later is seen in
 // it too, but not the other way round.
 func privateMounts() error {
@@ -290,12 +334,8 @@ func privateMounts() error {
 	return nil
 }
 
-// readOnlyExcept gives the thread a mount namespace of its own, in which all file systems are read-only but for these
-// paths. What is mounted or unmounted on the VM later is seen in the namespace too.
+// readOnlyExcept makes all file systems in the thread's mount namespace read-only but for these paths.
 func readOnlyExcept(paths []string) error {
-	if err := privateMounts(); err != nil {
-		return err
-	}
 	var writable []string
 	for _, path := range paths {
 		resolved, err := filepath.EvalSymlinks(path)
