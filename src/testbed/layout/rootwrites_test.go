@@ -65,6 +65,7 @@ var writes = map[string]string{
 	"kmsplugin/serve.go: os.Chmod":              "runs as kube-apiserver's user, in bpm",
 	"kmsplugin/serve.go: os.Remove":             "runs as kube-apiserver's user, in bpm",
 	"launcher/check.go: atomicfile.Write":       "next to the configuration, where vcap cannot write",
+	"launcher/confine.go: os.MkdirAll":          "in a file system that it has just mounted, empty and root's",
 	"launcher/prepare.go: os.OpenFile":          "below /proc/sys",
 }
 
