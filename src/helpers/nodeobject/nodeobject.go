@@ -96,7 +96,8 @@ func checkKnown(node *corev1.Node) error {
 func checkNetwork(node *corev1.Node) error {
 	if node.Spec.PodCIDR == "" {
 		return fmt.Errorf(
-			"Node %s has no pod subnet: kube-controller-manager has not assigned one yet (see its log on the control VMs)",
+			"Node %s has no pod subnet: kube-controller-manager has not assigned one yet (see its log on the control "+
+				"VMs)",
 			node.Name,
 		)
 	}

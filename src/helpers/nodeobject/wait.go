@@ -26,8 +26,8 @@ func Wait(ctx context.Context, options Options, log *slog.Logger) error {
 	return wait(ctx, options, log, "ready", ready)
 }
 
-// WaitNetwork returns nil as soon as the node can announce its pod network: it is known which VM the Node belongs to, and
-// kube-controller-manager has given it a pod subnet.
+// WaitNetwork returns nil as soon as the node can announce its pod network: it is known which VM the Node belongs to,
+// and kube-controller-manager has given it a pod subnet.
 func WaitNetwork(ctx context.Context, options Options, log *slog.Logger) error {
 	return wait(ctx, options, log, "known", checkNetwork)
 }

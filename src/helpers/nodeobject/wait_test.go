@@ -78,7 +78,9 @@ func TestCheckNetwork(t *testing.T) {
 		subnet string
 		want   string
 	}{
-		"registered just now": {[]corev1.Taint{{Key: UninitializedTaint}, {Key: UnknownTaint}}, "10.244.1.0/24", UnknownTaint},
+		"registered just now": {
+			[]corev1.Taint{{Key: UninitializedTaint}, {Key: UnknownTaint}}, "10.244.1.0/24", UnknownTaint,
+		},
 		"without a subnet":    {nil, "", "no pod subnet"}, // flannel: pod cidr not assigned
 		"labeled":             {[]corev1.Taint{{Key: UninitializedTaint}}, "10.244.1.0/24", ""},
 	} {
