@@ -19,27 +19,31 @@ import (
 // bpmDirs are directories of bpm's in which root keeps what it runs, the PIDs of processes and runc's state. To the
 // agent they are those of a job as any other, with mode 0770 and group vcap. /var/vcap/sys/run, which is empty after a
 // reboot, is one to which everybody can write. vcap could put its own in the place of bundles, the configurations from
-// which runc starts containers as root (bpm-release, src/bpm/config/bpm_config.go). The last is the job's own, which
-// bpm gives to vcap when it is there.
-func bpmDirs(root bosh.Root, job string) []string {
-	return []string{root.Data("bpm"), root.Run("bpm"), root.Run("bpm-runc"), root.Run(job)}
+// which runc starts containers as root (bpm-release, src/bpm/config/bpm_config.go), and of runc's state, which names
+// the process to end and hooks that runc runs as root when it deletes the container (runc, delete.go). The last is the
+// job's own, which bpm gives to vcap when it is there. To stop a process bpm reads no more than the state: whatever is
+// in the other directories must not keep a process running.
+func bpmDirs(root bosh.Root, action, job string) []string {
+	state := []string{root.Run("bpm"), root.Run("bpm-runc")}
+	if action != "start" {
+		return state
+	}
+	return append(state, root.Data("bpm"), root.Run(job))
 }
 
 // BPM starts or stops a process of a job by bpm; it is what monit runs. It returns only with an error.
 //
-// bpm opens the logs of the process as root, and gives them to vcap, and so the job's directory for temporary files, by
-// paths in directories that vcap can write to (bpm-release, src/bpm/runc/adapter/adapter.go, createFileFor and
-// createDirFor). A symbolic link of vcap's there would give vcap whatever file of root's it names. So bpm gets a view
-// of these directories in which nobody follows links, and what vcap changes meanwhile makes no difference.
+// bpm opens its own log and those of the process as root, and gives them to vcap, and so the job's directory for
+// temporary files, by paths in directories that vcap can write to (bpm-release, src/bpm/commands/root.go, setupBpmLogs,
+// and src/bpm/runc/adapter/adapter.go, createFileFor and createDirFor). A symbolic link of vcap's there would give vcap
+// whatever file of root's it names. So bpm gets a view of these directories in which nobody follows links, and what
+// vcap changes meanwhile makes no difference.
 func (l *Launcher) BPM(action, job, process string) error {
 	line := []string{bosh.DefaultRoot.Job("bpm", "bin/bpm"), action, job}
 	if process != "" {
 		line = append(line, "-p", process)
 	}
-	claims := bpmDirs(bosh.DefaultRoot, job)
-	if action != "start" {
-		claims = nil
-	}
+	claims := bpmDirs(bosh.DefaultRoot, action, job)
 	err := becomeBPM(line, claims, bosh.DefaultRoot.Log(job), bosh.DefaultRoot.Data(job), bosh.DefaultRoot.Run(""))
 	log := logger(l.Stderr, cmp.Or(process, job))
 	path := bosh.DefaultRoot.Log(job, "kube-launcher.stderr.log")

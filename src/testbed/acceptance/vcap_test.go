@@ -41,6 +41,7 @@ func TestVcapGetsNothing(t *testing.T) {
 			"/var/vcap/sys/log/flannel",
 			"/var/vcap/sys/log/cloud-provider", "/var/vcap/sys/log/kube-proxy", "/var/vcap/sys/run/network-policy",
 			"/var/vcap/sys/log/network-policy", "/var/vcap/data/bpm", "/var/vcap/sys/run/bpm",
+			"/var/vcap/sys/run/bpm-runc",
 		} {
 			if out := asVcap(
 				fmt.Sprintf(`test -w %s && echo writable; true`, path),

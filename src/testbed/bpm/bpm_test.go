@@ -286,7 +286,23 @@ release stop web >/dev/null; bpm pid web 2>&1 | grep -o 'not running'
 stat -c '%U %a %n' sys/log/web/web.stdout.log data/bpm sys/run/bpm`,
 		"runs\nnot running\nvcap 600 sys/log/web/web.stdout.log\nroot 755 data/bpm\nroot 755 sys/run/bpm")
 
-	// After a reboot vcap can be the first in /var/vcap/sys/run.
+	expect(t, v, begin+`rm sys/log/web/*; as_vcap 'ln -s /etc/key /var/vcap/sys/log/web/bpm.log'
+bpm start web; stat -c '%U %n' /etc/key; bpm stop web; chown root /etc/key
+release start web | grep -o 'bpm.log: .*'; release stop web | grep -o 'bpm.log: .*'
+stat -c '%U %n' /etc/key; rm sys/log/web/bpm.log`,
+		"vcap /etc/key\nbpm.log: too many levels of symbolic links\nbpm.log: too many levels of symbolic links\n"+
+			"root /etc/key")
+
+	// After a reboot vcap can be the first in /var/vcap/sys/run, also when bpm stops a process before it starts one.
+	const state = `sleep 1000 & victim=$!
+rm -rf sys/run/{bpm,bpm-runc}
+as_vcap 'mkdir -p /var/vcap/sys/run/bpm-runc/bpm-web; cd /var/vcap/sys/run/bpm-runc/bpm-web
+echo "{\"init_process_pid\": '$victim', \"init_process_start\": $(cut -d" " -f22 /proc/'$victim'/stat)}" >state.json'
+`
+	expect(t, v, begin+state+`bpm stop web; kill -0 $victim 2>/dev/null || echo ended`, "ended")
+	expect(t, v, begin+state+`release stop web; kill -0 $victim && echo runs; kill $victim
+stat -c '%U %n' sys/run/bpm-runc; ls -A sys/run | grep -o 'bpm-web.of-another-user'; rm -rf sys/run/.bpm-web*`,
+		"runs\nroot sys/run/bpm-runc\nbpm-web.of-another-user")
 	expect(t, v, begin+`rm -rf sys/run/{web,bpm}
 as_vcap 'cd /var/vcap/sys/run; ln -s /etc/keys web; mkdir -p bpm/web'
 release start web >/dev/null; kill -0 $(bpm pid web) && echo runs; release stop web >/dev/null

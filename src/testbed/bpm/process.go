@@ -66,29 +66,37 @@ func (p *Process) runDir() string { return root.Run("bpm", p.Job) }
 // Pidfile is what monit reads.
 func (p *Process) Pidfile() string { return filepath.Join(p.runDir(), p.Config.Name+".pid") }
 
-// identityFile keeps the start time next to the pid, so that another process that gets the number later is never
-// treated as ours.
-func (p *Process) identityFile() string { return filepath.Join(p.runDir(), p.Config.Name+".started") }
+// state is what runc remembers of a process (runc, libcontainer/container.go, BaseState), as far as it is used here:
+// its PID in the VM, and when it started, so that another process that gets the number later is never treated as ours.
+type state struct {
+	PID     int    `json:"init_process_pid"`
+	Started uint64 `json:"init_process_start"`
+}
+
+// stateDir is where runc keeps the state (bpm-release, src/bpm/config/bpm_config.go, RuncRoot and ContainerID). bpm
+// stops the process that it names, whoever wrote it. runc also runs the hooks that it names, as root, when bpm deletes
+// the container.
+func (p *Process) stateDir() string {
+	id := "bpm-" + p.Job
+	if p.Config.Name != p.Job {
+		id += ".2e" + p.Config.Name
+	}
+	return root.Run("bpm-runc", id)
+}
+
+const stateFile = "state.json"
 
 // PID returns the number of the running process, or 0.
 func (p *Process) PID() int {
-	pid, err := readNumber(p.Pidfile())
+	content, err := os.ReadFile(filepath.Join(p.stateDir(), stateFile))
 	if err != nil {
 		return 0
 	}
-	started, err := readNumber(p.identityFile())
-	if err != nil || !process.Runs(int(pid), started) {
+	var s state
+	if err := json.Unmarshal(content, &s); err != nil || !process.Runs(s.PID, s.Started) {
 		return 0
 	}
-	return int(pid)
-}
-
-func readNumber(file string) (uint64, error) {
-	content, err := os.ReadFile(file)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseUint(strings.TrimSpace(string(content)), 10, 64)
+	return s.PID
 }
 
 // remember writes the files that name the running process.
@@ -97,10 +105,43 @@ func (p *Process) remember(pid int) error {
 	if err != nil {
 		return err
 	}
+	content, err := json.Marshal(state{PID: pid, Started: stat.Started})
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(p.stateDir(), 0o711); err != nil {
+		return err
+	}
 	return errors.Join(
-		atomicfile.Write(p.identityFile(), []byte(strconv.FormatUint(stat.Started, 10)), 0o600),
+		atomicfile.Write(filepath.Join(p.stateDir(), stateFile), content, 0o600),
 		atomicfile.Write(p.Pidfile(), []byte(strconv.Itoa(pid)), 0o644),
 	)
+}
+
+// openOwnLog opens bpm's own log of the job as bpm does before everything else, and gives it to vcap by its path
+// (bpm-release, src/bpm/commands/root.go, setupBpmLogs).
+func (p *Process) openOwnLog(command string) (account, error) {
+	a, err := lookupUser()
+	if err != nil {
+		return account{}, err
+	}
+	if err := os.MkdirAll(root.Log(p.Job), 0o750); err != nil {
+		return account{}, err
+	}
+	path := root.Log(p.Job, "bpm.log")
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
+	if err != nil {
+		return account{}, err
+	}
+	defer func() { _ = file.Close() }()
+	if err := os.Chown(path, a.uid, a.gid); err != nil {
+		return account{}, err
+	}
+	_, err = fmt.Fprintf(
+		file, "{\"timestamp\":%q,\"level\":\"info\",\"source\":\"bpm\",\"message\":\"bpm.%s.starting\"}\n",
+		time.Now().UTC().Format(time.RFC3339Nano), command,
+	)
+	return a, err
 }
 
 // lock serializes start and stop of a process, because monit's restart starts before the old stop has finished.
@@ -115,6 +156,10 @@ func (p *Process) lock() (release func(), err error) {
 
 // Start runs the process in the background. It does nothing if the process is already running.
 func (p *Process) Start() error {
+	account, err := p.openOwnLog("start")
+	if err != nil {
+		return err
+	}
 	release, err := p.lock()
 	if err != nil {
 		return err
@@ -122,10 +167,6 @@ func (p *Process) Start() error {
 	defer release()
 	if p.PID() != 0 {
 		return nil
-	}
-	account, err := lookupUser()
-	if err != nil {
-		return err
 	}
 	if err := p.makeDirs(account); err != nil {
 		return err
@@ -156,7 +197,7 @@ func (p *Process) Start() error {
 // Run runs the process in the foreground, with env over its configured environment, and returns its exit code. When ctx
 // ends, the process gets SIGTERM.
 func (p *Process) Run(ctx context.Context, env []string, stdin io.Reader, stdout, stderr io.Writer) (int, error) {
-	account, err := lookupUser()
+	account, err := p.openOwnLog("run")
 	if err != nil {
 		return 0, err
 	}
@@ -349,6 +390,9 @@ func (p *Process) openLog(stream string, a account) (*os.File, error) {
 // Stop sends the process its shutdown signal, 15 seconds later QUIT, which makes Go and Java programs print their
 // stacks, and then KILL. It is no error if the process is not running.
 func (p *Process) Stop() error {
+	if _, err := p.openOwnLog("stop"); err != nil {
+		return err
+	}
 	release, err := p.lock()
 	if err != nil {
 		return err
@@ -365,12 +409,9 @@ func (p *Process) Stop() error {
 			return fmt.Errorf("job %s: process %s (%d) is still running after SIGKILL", p.Job, p.Config.Name, pid)
 		}
 	}
-	for _, file := range []string{p.Pidfile(), p.identityFile()} {
-		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return errors.Join(os.RemoveAll(p.bundle()), p.removeGroups())
+	return errors.Join(
+		os.RemoveAll(p.stateDir()), os.RemoveAll(p.bundle()), os.RemoveAll(p.Pidfile()), p.removeGroups(),
+	)
 }
 
 // signal sends sig and tells whether the process stopped within limit.
