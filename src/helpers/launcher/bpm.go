@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -43,21 +45,41 @@ func (l *Launcher) BPM(action, job, process string) error {
 	if process != "" {
 		line = append(line, "-p", process)
 	}
-	claims := bpmDirs(bosh.DefaultRoot, action, job)
-	err := becomeBPM(line, claims, bosh.DefaultRoot.Log(job), bosh.DefaultRoot.Data(job), bosh.DefaultRoot.Run(""))
-	log := logger(l.Stderr, cmp.Or(process, job))
+	process = cmp.Or(process, job)
+	dirs := []string{bosh.DefaultRoot.Log(job), bosh.DefaultRoot.Data(job), bosh.DefaultRoot.Run("")}
 	path := bosh.DefaultRoot.Log(job, "kube-launcher.stderr.log")
-	if file, openErr := openLog(path); openErr == nil { // monit discards what start prints
-		defer func() { _ = file.Close() }()
-		log = logger(io.MultiWriter(l.Stderr, file), cmp.Or(process, job))
-	}
-	log.Error("bpm was not run", "action", action, "error", err)
-	return fmt.Errorf("bpm %s %s: %w; see %s", action, cmp.Or(process, job), err, path)
+	err := becomeBPM(line, bpmDirs(bosh.DefaultRoot, action, job), dirs, func(err error) {
+		l.logBPM(path, process, func(log *slog.Logger) { warnOfLinks(log, dirs, err) })
+	})
+	l.logBPM(path, process, func(log *slog.Logger) { log.Error("bpm was not run", "action", action, "error", err) })
+	return fmt.Errorf("bpm %s %s: %w; see %s", action, process, err, path)
 }
 
-// becomeBPM claims directories and becomes bpm, in whose view no links are followed in others. It returns only with an
-// error.
-func becomeBPM(line, claims []string, dirs ...string) error {
+// logBPM writes to the standard error, which monit discards, and to a file, which exists only where there was
+// something to log.
+func (l *Launcher) logBPM(path, process string, write func(*slog.Logger)) {
+	out := l.Stderr
+	if file, err := openLog(path); err == nil {
+		defer func() { _ = file.Close() }()
+		out = io.MultiWriter(l.Stderr, file)
+	}
+	write(logger(out, process))
+}
+
+// errLinks means that the kernel lacks what followNoLinks requires.
+var errLinks = errors.New("this kernel cannot keep a program from following links; Linux 5.14 or later can")
+
+func warnOfLinks(log *slog.Logger, dirs []string, err error) {
+	log.Warn(
+		"bpm follows links of user vcap", "error", err, "directories", strings.Join(dirs, " "),
+		"consequence", "user vcap can become root: by a link in these directories it gets any file of root's from bpm",
+		"fix", "use a stemcell with Linux 5.14 or later, as Ubuntu Jammy and Noble have",
+	)
+}
+
+// becomeBPM claims directories and becomes bpm, in whose view no links are followed in others. A kernel that cannot do
+// that is no reason not to run the control plane: unprotected is called then. It returns only with an error.
+func becomeBPM(line, claims, dirs []string, unprotected func(error)) error {
 	var problems []error
 	for _, path := range claims {
 		problems = append(problems, rootfile.Claim(path, 0o755))
@@ -66,7 +88,9 @@ func becomeBPM(line, claims []string, dirs ...string) error {
 		return err
 	}
 	runtime.LockOSThread() // exec keeps the namespace of this thread
-	if err := followNoLinks(dirs...); err != nil {
+	if err := followNoLinks(dirs); errors.Is(err, errLinks) {
+		unprotected(err)
+	} else if err != nil {
 		return err
 	}
 	return fmt.Errorf("%s cannot be run: %w", line[0], syscall.Exec(line[0], line, syscall.Environ()))
@@ -75,7 +99,7 @@ func becomeBPM(line, claims []string, dirs ...string) error {
 // followNoLinks gives the thread a mount namespace of its own, in which no link below these directories is followed.
 // Those that do not exist yet are in directories of root's. What is mounted or unmounted on the VM later is seen in the
 // namespace too.
-func followNoLinks(paths ...string) error {
+func followNoLinks(paths []string) error {
 	if err := privateMounts(); err != nil {
 		return err
 	}
@@ -88,13 +112,24 @@ func followNoLinks(paths ...string) error {
 			err = unix.Mount(resolved, resolved, "", unix.MS_BIND|unix.MS_REC, "")
 		}
 		if err == nil {
-			err = unix.MountSetattr(
-				unix.AT_FDCWD, resolved, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSYMFOLLOW},
-			)
+			err = noLinks(resolved)
 		}
 		if err != nil {
-			return fmt.Errorf("mount %s without links (Linux 5.14 or later can): %w", path, err)
+			return fmt.Errorf("mount %s without links: %w", path, err)
 		}
 	}
 	return nil
+}
+
+// noLinks makes a mount, with those in it, one in which no links are followed. A kernel before Linux 5.12 does not know
+// the call, one before 5.14 not this attribute. Filters of system calls, such as those of containers, answer with EPERM
+// for a call that they do not know; that root may mount was shown just before.
+func noLinks(mount string) error {
+	err := unix.MountSetattr(
+		unix.AT_FDCWD, mount, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSYMFOLLOW},
+	)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%w (mount_setattr: %w)", errLinks, err)
+	}
+	return err
 }

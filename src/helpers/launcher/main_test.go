@@ -31,6 +31,7 @@ var programs = map[string]func(){
 	"fake-zero":     zeroMain,
 	"fake-daemon":   daemonMain,
 	"fake-exec":     execMain,
+	"fake-bpm":      bpmMain,
 	"fake-deaf":     func() { time.Sleep(time.Minute) },
 	"fake-broken":   func() { fmt.Fprintln(os.Stderr, "cannot load libfoo"); os.Exit(3) },
 }
