@@ -81,8 +81,8 @@ func TestCheckNetwork(t *testing.T) {
 		"registered just now": {
 			[]corev1.Taint{{Key: UninitializedTaint}, {Key: UnknownTaint}}, "10.244.1.0/24", UnknownTaint,
 		},
-		"without a subnet":    {nil, "", "no pod subnet"}, // flannel: pod cidr not assigned
-		"labeled":             {[]corev1.Taint{{Key: UninitializedTaint}}, "10.244.1.0/24", ""},
+		"without a subnet": {nil, "", "no pod subnet"}, // flannel: pod cidr not assigned
+		"labeled":          {[]corev1.Taint{{Key: UninitializedTaint}}, "10.244.1.0/24", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// It need not be Ready, which can require the network.

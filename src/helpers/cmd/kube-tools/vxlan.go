@@ -21,9 +21,9 @@ func prepareVXLAN() *cobra.Command {
 		Use:   "prepare-vxlan",
 		Short: "Create flannel's device, and wait until flannel may announce it",
 		Long: "Create flannel's device, with a MAC address for this VM, and wait until the VM of this Node is known " +
-			"and the Node has a pod subnet. Without a pod subnet flannel would end, and be started again in monit's next " +
-			"cycle; before the VM is known an admission policy refuses what flannel announces, and flannel would try " +
-			"again after three seconds.",
+			"and the Node has a pod subnet. Without a pod subnet flannel would end, and be started again in monit's " +
+			"next cycle; before the VM is known an admission policy refuses what flannel announces, and flannel " +
+			"would try again after three seconds.",
 	}
 	path := requirePath(command, "node", nodeUsage)
 	settings := requirePath(command, "config", "flannel's configuration, config/net-conf.json of the job flannel")

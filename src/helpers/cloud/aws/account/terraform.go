@@ -30,7 +30,8 @@ func (a *Account) Terraform(ctx context.Context, w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		one := strings.NewReplacer("{key}", string(key), "{role}", a.roles()[key], "{policy}", strings.TrimSpace(policy))
+		policy = strings.TrimSpace(policy)
+		one := strings.NewReplacer("{key}", string(key), "{role}", a.roles()[key], "{policy}", policy)
 		text.WriteString(one.Replace(all.Replace(terraformRole)))
 	}
 	text.WriteString(all.Replace(terraformNetwork))
