@@ -13,7 +13,7 @@ var assets embed.FS
 func (*Provider) About() cloud.About {
 	return cloud.About{
 		Name: "aws", Title: "Amazon Web Services", Project: "cloud-provider-aws", Removed: "1.27", Flag: "aws",
-		Job: "cloud-controller-manager", Manifests: assets,
+		Job: "cloud-controller-manager", Manifests: assets, PublicConfig: true,
 		OpsFile: "aws.yml", Page: "aws.md",
 	}
 }

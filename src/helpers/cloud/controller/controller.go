@@ -22,8 +22,9 @@ import (
 const (
 	// Namespace is where the cloud controller manager runs.
 	Namespace = "kube-system"
-	// ConfigMap holds the cloud's configuration file, under the key ConfigKey.
-	ConfigMap = "cloud-conf"
+	// CloudConf is the name of the ConfigMap or, for clouds whose configuration can have credentials, of the Secret with
+	// the cloud's configuration file, under the key ConfigKey.
+	CloudConf = "cloud-conf"
 	ConfigKey = "cloud.conf"
 	// environmentSecret holds the environment variables of the containers: proxies can have passwords.
 	environmentSecret = "cloud-environment"
@@ -98,7 +99,7 @@ func Render(about cloud.About, settings Settings) (*Manifests, error) {
 	if err := errors.Join(problems...); err != nil {
 		return nil, fmt.Errorf("manifests of %s: %w", about.Name, err)
 	}
-	m.objects = append(m.objects, settings.objects()...)
+	m.objects = append(m.objects, settings.objects(about)...)
 	if err := m.fill(about, settings); err != nil {
 		return nil, err
 	}
@@ -152,9 +153,13 @@ func (s Settings) placeholders(about cloud.About) (map[string]string, error) {
 }
 
 // objects returns what is written from the settings alone.
-func (s Settings) objects() []*unstructured.Unstructured {
+func (s Settings) objects(about cloud.About) []*unstructured.Unstructured {
+	config := manifests.Secret
+	if about.PublicConfig {
+		config = manifests.ConfigMap
+	}
 	objects := []*unstructured.Unstructured{
-		manifests.ConfigMap(Namespace, ConfigMap, map[string]string{ConfigKey: s.CloudConfig}),
+		config(Namespace, CloudConf, map[string]string{ConfigKey: s.CloudConfig}),
 	}
 	if len(s.Environment) > 0 {
 		objects = append(objects, manifests.Secret(Namespace, environmentSecret, s.Environment))

@@ -160,9 +160,9 @@ func TestPodsRollWhenTheirConfigurationChanges(t *testing.T) {
 		if d.Spec.Template.Annotations[rollAnnotation] != n.Spec.Template.Annotations[rollAnnotation] {
 			t.Error("the Deployment and the DaemonSet differ")
 		}
-		conf := typed[corev1.ConfigMap](t, find(t, m, "ConfigMap", ConfigMap))
-		if conf.Data[ConfigKey] != s.CloudConfig {
-			t.Errorf("%s is %q, want %q", ConfigMap, conf.Data[ConfigKey], s.CloudConfig)
+		conf := typed[corev1.Secret](t, find(t, m, "Secret", CloudConf))
+		if string(conf.Data[ConfigKey]) != s.CloudConfig {
+			t.Errorf("%s is %q, want %q", CloudConf, conf.Data[ConfigKey], s.CloudConfig)
 		}
 		return d.Spec.Template.Annotations[rollAnnotation]
 	}
@@ -339,7 +339,7 @@ func TestLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if typed[corev1.ConfigMap](t, find(t, m, "ConfigMap", ConfigMap)).Data[ConfigKey] != "[Global]\n" {
+	if string(typed[corev1.Secret](t, find(t, m, "Secret", CloudConf)).Data[ConfigKey]) != "[Global]\n" {
 		t.Error("the configuration file was not read")
 	}
 	for before, test := range map[string][2]string{

@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"crypto/pbkdf2"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -130,14 +131,18 @@ func AddEnvironment(container map[string]any, secret string) {
 	container["envFrom"] = append(from, map[string]any{"secretRef": map[string]any{"name": secret}})
 }
 
-// Digest changes with everything that pods read only when they start.
+// guesses makes each guess of what a digest is of cost as many hashes.
+const guesses = 200_000
+
+// Digest changes with everything that pods read only when they start. Whoever can read pods can read it, all nodes too,
+// and could try passwords with it until one fits, if that were fast.
 func Digest(read ...any) (string, error) {
 	content, err := json.Marshal(read) // keys of maps are sorted
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(content)
-	return hex.EncodeToString(sum[:]), nil
+	sum, err := pbkdf2.Key(sha256.New, string(content), []byte("kubernetes.bosh.io/digest"), guesses, sha256.Size)
+	return hex.EncodeToString(sum), err
 }
 
 // ConfigMap returns one.

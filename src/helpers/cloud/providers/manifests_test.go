@@ -1,6 +1,9 @@
 package providers
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -12,6 +15,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -108,7 +113,7 @@ func TestControllerInPods(t *testing.T) {
 				t.Errorf("the PodDisruptionBudget is %+v", budget.Spec)
 			}
 			one[corev1.ServiceAccount](t, objects, "ServiceAccount", "cloud-controller-manager")
-			checkMount(t, pod)
+			checkMount(t, about, pod)
 
 			single := rendered(t, about, func(s *controller.Settings) { s.Replicas = 1 })
 			if d := one[appsv1.Deployment](t, single, "Deployment", "cloud-controller-manager"); *d.Spec.Replicas != 1 {
@@ -182,15 +187,83 @@ func checkContainer(t *testing.T, about cloud.About, c corev1.Container) {
 }
 
 // checkMount checks that the cloud's configuration is where --cloud-config says.
-func checkMount(t *testing.T, pod corev1.PodSpec) {
+func checkMount(t *testing.T, about cloud.About, pod corev1.PodSpec) {
 	t.Helper()
 	volume := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool {
-		return v.ConfigMap != nil && v.ConfigMap.Name == controller.ConfigMap
+		if about.PublicConfig {
+			return v.ConfigMap != nil && v.ConfigMap.Name == controller.CloudConf
+		}
+		return v.Secret != nil && v.Secret.SecretName == controller.CloudConf
 	})
 	if volume < 0 || !slices.ContainsFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool {
 		return m.Name == pod.Volumes[volume].Name && m.MountPath == "/etc/kubernetes/cloud"
 	}) {
-		t.Errorf("%s is not mounted", controller.ConfigMap)
+		t.Errorf("%s is not mounted", controller.CloudConf)
+	}
+}
+
+// TestViewersDoNotReadCredentials is somebody with Kubernetes' role view in all namespaces, who looks for the password
+// of the cloud in everything that this role reads. It is in a Secret, from which the pods have it.
+func TestViewersDoNotReadCredentials(t *testing.T) {
+	cluster := kubetest.Start(t, kubetest.Options{APIServerFlags: []string{"--allow-privileged"}})
+	if _, err := cluster.Admin().RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "viewer"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:aggregate-to-view"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "viewer"}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	const password = "0p3n-s3s4m3"
+	config := "[Global]\npassword = " + password + "\n"
+	for _, about := range inPods(t) {
+		t.Run(about.Name, func(t *testing.T) {
+			objects := rendered(t, about, func(s *controller.Settings) { s.CloudConfig = config })
+			applyTwice(t, cluster, objects)
+			secrets, err := cluster.Admin().CoreV1().Secrets(controller.Namespace).List(t.Context(), metav1.ListOptions{})
+			if err != nil || strings.Contains(fmt.Sprint(secrets), fmt.Sprint([]byte(config))) == about.PublicConfig {
+				t.Errorf("the Secrets are %v: %v", secrets, err)
+			}
+			viewer := cluster.ClientFor("viewer")
+			if _, err := viewer.CoreV1().Secrets(controller.Namespace).List(
+				t.Context(), metav1.ListOptions{},
+			); err == nil {
+				t.Error("the viewer reads Secrets")
+			}
+			configs, err := viewer.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			deployments, err := viewer.AppsV1().Deployments("").List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			daemons, err := viewer.AppsV1().DaemonSets("").List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, list := range []any{configs, deployments, daemons} {
+				text, err := json.Marshal(list)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, isConfig := list.(*corev1.ConfigMapList); !(isConfig && about.PublicConfig) &&
+					strings.Contains(string(text), password) {
+					t.Errorf("the viewer reads the password: %s", text)
+				}
+				// What the pods roll by is no short way to try passwords either.
+				plain, err := json.Marshal([]any{config, map[string]string{"HTTPS_PROXY": "http://proxy:3128"}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if sum := sha256.Sum256(plain); strings.Contains(string(text), hex.EncodeToString(sum[:])) {
+					t.Errorf("the viewer reads a plain hash of the configuration: %s", text)
+				}
+			}
+			// For the next cloud.
+			one := metav1.DeleteOptions{}
+			_ = cluster.Admin().CoreV1().ConfigMaps(controller.Namespace).Delete(t.Context(), controller.CloudConf, one)
+			_ = cluster.Admin().CoreV1().Secrets(controller.Namespace).Delete(t.Context(), controller.CloudConf, one)
+		})
 	}
 }
 

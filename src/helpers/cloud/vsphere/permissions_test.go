@@ -227,7 +227,7 @@ func TestPermissions(t *testing.T) {
 		{node, authorizationv1.ResourceAttributes{Resource: "nodes", Verb: "get"}, true},
 		{node, authorizationv1.ResourceAttributes{Resource: "configmaps", Verb: "list", Namespace: own}, true},
 
-		// The ConfigMap cloud-conf and the Secret csi-driver-conf have the password of vCenter.
+		// The Secrets cloud-conf and csi-driver-conf have the password of vCenter.
 		{node, authorizationv1.ResourceAttributes{
 			Resource: "configmaps", Verb: "get", Namespace: "kube-system",
 		}, false},
