@@ -13,7 +13,7 @@ import (
 // has another's certificate, or takes another's floating IP, all of which the cloud controller can.
 func TestTenantsCannotNameResourcesOfOpenStack(t *testing.T) {
 	s := startTenants(t)
-	const prefix, word = "loadbalancer.openstack.org/", "names a resource of the cloud"
+	const prefix, word = "loadbalancer.openstack.org/", "names or keeps a resource of the cloud"
 	expose := func(namespace, name, address string, annotations map[string]string) error {
 		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}}
 		service.Spec.Type, service.Spec.Ports = corev1.ServiceTypeLoadBalancer, []corev1.ServicePort{{Port: 443}}
@@ -29,7 +29,7 @@ func TestTenantsCannotNameResourcesOfOpenStack(t *testing.T) {
 	applyRendered(t, s.Cluster, rendered, "60-services.yml")
 	for _, name := range []string{
 		"default-tls-container-ref", "load-balancer-id", "member-subnet-id", "network-id", "port-id", "subnet-id",
-		"floating-network-id", "floating-subnet", "floating-subnet-id", "floating-subnet-tags",
+		"floating-network-id", "floating-subnet", "floating-subnet-id", "floating-subnet-tags", "keep-floatingip",
 	} {
 		foreign := map[string]string{prefix + name: "8f6b6f6e"}
 		mustRefuseTenant(t, name, expose("tenant", name, "", foreign), word)
@@ -58,4 +58,54 @@ func TestTenantsCannotNameResourcesOfOpenStack(t *testing.T) {
 		t, "an address, later", patch("tenant", "", "plain", `{"spec": {"loadBalancerIP": "203.0.113.9"}}`),
 		"floating IP",
 	)
+}
+
+// TestTenantsCannotNameResourcesOfOtherClouds is a tenant whose Service takes the public address that another has
+// reserved, and more that the controllers of Azure and Google Cloud, which run in pods, know by its name.
+func TestTenantsCannotNameResourcesOfOtherClouds(t *testing.T) {
+	const azure = "service.beta.kubernetes.io/azure-"
+	for cloud, test := range map[string]struct {
+		address string
+		names   []string
+		free    map[string]string // what concerns the load balancer itself
+	}{
+		"azure": {
+			"public IP",
+			[]string{
+				azure + "additional-public-ips", azure + "load-balancer-internal-subnet", azure + "load-balancer-ipv4",
+				azure + "load-balancer-ipv6", azure + "load-balancer-resource-group", azure + "pip-name",
+				azure + "pip-name-ipv6", azure + "pip-prefix-id", azure + "pip-prefix-id-ipv6", azure + "pip-tags",
+				azure + "pls-ip-configuration-ip-address", azure + "pls-ip-configuration-subnet", azure + "pls-name",
+				azure + "pls-resource-group",
+			},
+			map[string]string{azure + "load-balancer-internal": "true", azure + "load-balancer-tcp-idle-timeout": "5"},
+		},
+		"gce": {
+			"reserved IP", []string{"networking.gke.io/internal-load-balancer-subnet"},
+			map[string]string{"networking.gke.io/load-balancer-type": "Internal"},
+		},
+	} {
+		t.Run(cloud, func(t *testing.T) {
+			s := startTenants(t)
+			expose := func(name, address string, annotations map[string]string) error {
+				service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}}
+				service.Spec.Type, service.Spec.Ports = corev1.ServiceTypeLoadBalancer, []corev1.ServicePort{{Port: 443}}
+				service.Spec.LoadBalancerIP = address
+				_, err := s.tenant.CoreV1().Services("tenant").Create(t.Context(), service, metav1.CreateOptions{})
+				return err
+			}
+			input := inputFor(t, "kubernetes-addons").with(exempted).linked(map[string]values{
+				"cloud-provider": {"type": cloud},
+			})
+			rendered := mustRender(t, "kubernetes-addons", input)
+			applyRendered(t, s.Cluster, rendered, "60-services.yml")
+			for n, name := range test.names {
+				mustRefuseTenant(
+					t, name, expose(fmt.Sprintf("a%d", n), "", map[string]string{name: "others"}), "a resource of the cloud",
+				)
+			}
+			mustRefuseTenant(t, "an address", expose("address", "203.0.113.9", nil), test.address)
+			s.must(expose("plain", "", test.free))
+		})
+	}
 }

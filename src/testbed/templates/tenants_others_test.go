@@ -170,7 +170,7 @@ func TestTenantsCannotNameResourcesOfAWS(t *testing.T) {
 	}
 	s.must(expose("agents", "other", names))
 	for _, name := range slices.Sorted(maps.Keys(resources)) {
-		const word = "names a resource of the cloud"
+		const word = "names or keeps a resource of the cloud"
 		value, old := resources[name], "old-"+name
 		mustRefuseTenant(t, name, expose("tenant", "new-"+name, map[string]string{prefix + name: value}), word)
 		mustRefuseTenant(
