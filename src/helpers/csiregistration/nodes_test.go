@@ -137,6 +137,27 @@ func TestNodesCannotAttachVolumesElsewhere(t *testing.T) {
 			t.Errorf("the topologyKeys %v: %v", friend, err)
 		}
 	}
+	// vSphere's driver follows the labels that the cloud controller sets (driverConfig in package cloud/vsphere).
+	onVSphere := func(keys ...string) error {
+		if err := update(func(c *storagev1.CSINode) { c.Spec.Drivers = nil }); err != nil {
+			t.Fatal(err)
+		}
+		return update(func(c *storagev1.CSINode) {
+			c.Spec.Drivers = []storagev1.CSINodeDriver{{
+				Name: "csi.vsphere.vmware.com", NodeID: "i-own", TopologyKeys: keys,
+			}}
+		})
+	}
+	for what, attack := range map[string][]string{
+		"no zone of vSphere": {"kubernetes.io/os"}, "a label of its own": {corev1.LabelTopologyZone, "example.com/mine"},
+	} {
+		kubetest.MustForbid(t, what, onVSphere(attack...), "topologyKeys of driver csi.vsphere.vmware.com must contain")
+	}
+	for _, friend := range [][]string{{corev1.LabelTopologyRegion, corev1.LabelTopologyZone}, nil} {
+		if err := onVSphere(friend...); err != nil {
+			t.Errorf("the topologyKeys %v of vSphere: %v", friend, err)
+		}
+	}
 	kubetest.MustForbid(t, "no owner", update(func(c *storagev1.CSINode) { c.OwnerReferences = nil }), "only owner")
 	kubetest.MustForbid(t, "an owner that nobody knows", update(func(c *storagev1.CSINode) {
 		c.OwnerReferences[0].APIVersion = "example.com/v1"
