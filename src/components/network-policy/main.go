@@ -245,12 +245,9 @@ func withoutUnused(object any) (any, error) {
 			Namespace:       pod.Namespace,
 			UID:             pod.UID,
 			ResourceVersion: pod.ResourceVersion,
-			Labels:          pod.Labels,
+			Labels:          withPorts(pod),
 		},
-		Spec: corev1.PodSpec{
-			NodeName: pod.Spec.NodeName, HostNetwork: pod.Spec.HostNetwork,
-			Containers: []corev1.Container{{Ports: namedPorts(pod)}},
-		},
+		Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName, HostNetwork: pod.Spec.HostNetwork},
 		Status: corev1.PodStatus{
 			Phase:  pod.Status.Phase,
 			HostIP: pod.Status.HostIP,

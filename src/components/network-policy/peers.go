@@ -17,9 +17,9 @@ const (
 	// (ip_set_create in net/netfilter/ipset/ip_set_core.c): if there are to be more, nothing changes any more. Ten
 	// thousand of each took 18 seconds on a busy machine with two processors.
 	maxRules = 5000
-	// maxNamed is how often the policies of one namespace can name pods as peers, or by the names of their ports. The
-	// controller has all of them in memory at the same time, several hundred bytes each (buildNetworkPoliciesInfo,
-	// processIngressRules in pkg/controllers/netpol/policy.go of kube-router), on every node, and gives them to ipset.
+	// maxNamed is how often the policies of one namespace can name pods as peers. The controller has all of them in
+	// memory at the same time, several hundred bytes each (buildNetworkPoliciesInfo, processIngressRules in
+	// pkg/controllers/netpol/policy.go of kube-router), on every node, and gives them to ipset.
 	maxNamed = 100_000
 	// maxEach is how often they can name each pod of a cluster, however many it has: other namespaces cannot use up
 	// what one has by creating pods.
@@ -36,6 +36,10 @@ type cost struct{ rules, named, looked, targets int }
 
 func (c cost) less(o cost) cost {
 	return cost{c.rules - o.rules, c.named - o.named, c.looked - o.looked, c.targets - o.targets}
+}
+
+func (c cost) plus(o cost) cost {
+	return cost{c.rules + o.rules, c.named + o.named, c.looked + o.looked, c.targets + o.targets}
 }
 
 // cluster is what peers are looked up in.
@@ -78,6 +82,8 @@ type evaluation struct {
 	*cluster
 	namespace   string
 	left, spent cost
+	// targets is how many pods the policy selects.
+	targets int
 }
 
 // exceeded says what of the limits is exceeded, if any is.
@@ -95,9 +101,11 @@ func (e *evaluation) exceeded() string {
 	return ""
 }
 
-// selected returns the pods of the peers, each as often as a peer selects it: so does the controller list them.
-func (e *evaluation) selected(peers []networkingv1.NetworkPolicyPeer) []*corev1.Pod {
-	var pods []*corev1.Pod
+// selected returns the pods of the peers, each as often as a peer selects it, as the controller lists them, and what
+// that costs.
+func (e *evaluation) selected(peers []networkingv1.NetworkPolicyPeer) (pods []*corev1.Pod, costs cost) {
+	before := e.spent
+	defer func() { costs = e.spent.less(before) }()
 	for _, peer := range peers {
 		namespaces, selector := []string{e.namespace}, peer.PodSelector
 		switch {
@@ -112,11 +120,11 @@ func (e *evaluation) selected(peers []networkingv1.NetworkPolicyPeer) []*corev1.
 		matching := e.matching(namespaces, selector)
 		e.spent.named += len(matching)
 		if e.exceeded() != "" {
-			return nil
+			return nil, cost{}
 		}
 		pods = append(pods, matching...)
 	}
-	return pods
+	return pods, cost{}
 }
 
 // selectedNamespaces returns their names.
@@ -195,23 +203,4 @@ func unique(peers []networkingv1.NetworkPolicyPeer) []networkingv1.NetworkPolicy
 		kept = append(kept, peer)
 	}
 	return kept
-}
-
-// namedPorts returns the ports of a pod's containers that policies can name, each once. The controller would double the
-// addresses of a pod with each further container that has a port of the same name and number (grabNamedPortFromPod in
-// pkg/controllers/netpol/policy.go of kube-router appends a list to itself), so that a pod with forty of them would use
-// up the memory of every node.
-func namedPorts(pod *corev1.Pod) []corev1.ContainerPort {
-	seen := map[corev1.ContainerPort]bool{}
-	var ports []corev1.ContainerPort
-	for _, container := range pod.Spec.Containers {
-		for _, port := range container.Ports {
-			one := corev1.ContainerPort{Name: port.Name, Protocol: port.Protocol, ContainerPort: port.ContainerPort}
-			if port.Name != "" && !seen[one] {
-				seen[one] = true
-				ports = append(ports, one)
-			}
-		}
-	}
-	return ports
 }

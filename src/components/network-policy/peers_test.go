@@ -205,46 +205,6 @@ func TestTenantsCompareFewLabels(t *testing.T) {
 	}
 }
 
-// TestNamesOfPortsCountTheirPods is a tenant with pods of many ports that policies name: a set for each has the
-// addresses of the pods, once for each port that the first of them shares with others.
-func TestNamesOfPortsCountTheirPods(t *testing.T) {
-	objects := []kruntime.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}}}
-	var ports []networkingv1.NetworkPolicyPort
-	for i := range 300 {
-		pod := podWithPorts("tenant", fmt.Sprint("web", i), fmt.Sprintf("10.200.%d.%d", i/200, i%200+1), 80)
-		for j := range 30 {
-			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Ports: []corev1.ContainerPort{
-				{Name: fmt.Sprint("port", j), ContainerPort: int32(1000 + j), Protocol: corev1.ProtocolTCP},
-			}})
-		}
-		objects = append(objects, pod)
-	}
-	for j := range 30 {
-		ports = append(ports, networkPortOf(intstr.FromString(fmt.Sprint("port", j))))
-	}
-	attack, friend := ingressPolicy("tenant", "attack", ports), ingressPolicy("tenant", "friend", ports[:5])
-	attack.CreationTimestamp = metav1.Unix(2, 0)
-	egress := ingressPolicy("tenant", "egress", nil)
-	egress.CreationTimestamp = metav1.Unix(1, 0)
-	egress.Spec.PolicyTypes, egress.Spec.Ingress = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}, nil
-	egress.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{
-		To: []networkingv1.NetworkPolicyPeer{everywhere()}, Ports: ports[:2],
-	}}
-	objects = append(objects, attack, friend, egress)
-	seen, log := listed(t, objects...)
-	wantRules(t, seen, map[string]bool{"tenant/friend": true, "tenant/egress": true, "tenant/attack": false})
-	if !strings.Contains(log, "pods as peers") {
-		t.Errorf("the log has %q", log)
-	}
-	var sets string
-	measured(t, "sets", func() { _, sets = written(t, objects...) })
-	if count := strings.Count(sets, "\nadd "); count > maxNamed {
-		t.Errorf("%d addresses in sets, want at most %d", count, maxNamed)
-	} else {
-		t.Logf("%d addresses in sets", count)
-	}
-}
-
 // TestTenantsHaveLimitedPolicies is a tenant with many policies that select all pods: a rule for each of both on every
 // node that has these pods.
 func TestTenantsHaveLimitedPolicies(t *testing.T) {

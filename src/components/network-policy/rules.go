@@ -3,8 +3,9 @@ package main
 import (
 	"cmp"
 	"slices"
+	"strings"
+	"sync"
 
-	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -13,10 +14,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// boundedPolicies has the controller see the policies of a namespace with what they may cost together. A port with a
-// name is a rule and a set for each number that a pod has by it (processNetworkPolicyPorts in
-// pkg/controllers/netpol/policy.go of kube-router), so that one pod with many containers, and one policy that names a
-// port of theirs again and again, would be millions. So would be the pods of peers.
+// boundedPolicies has the controller see the policies of a namespace with what they may cost together, and with the
+// numbers of ports for their names: a rule for each number that a pod has by it, so that one pod with many containers,
+// and policies that name a port of theirs again and again, would be millions. So would be the pods of peers.
 type boundedPolicies struct {
 	cache.SharedIndexInformer
 	pods       corelisters.PodLister
@@ -56,13 +56,13 @@ func (b boundedIndexer) List() []any {
 			left[namespace] = cluster.limit()
 		}
 		e := evaluation{cluster: cluster, namespace: namespace, left: left[namespace], spent: cost{rules: 1}}
-		resolved := e.resolve(policy)
+		resolved, parts := e.resolve(policy)
 		if exceeded := e.exceeded(); exceeded != "" {
 			without[namespace]++
 			most[namespace] = cmp.Or(most[namespace], exceeded)
-			resolved.Spec.Ingress, resolved.Spec.Egress = nil, nil
+			resolved.Spec.Ingress, resolved.Spec.Egress, parts = nil, nil, nil
 			// What was looked at is spent, so that thousands of such policies are not looked at each.
-			e.spent = cost{rules: 1, looked: min(e.spent.looked, e.left.looked), targets: e.spent.targets}
+			e.spent = cost{rules: 1, looked: min(e.spent.looked, e.left.looked), targets: e.targets}
 			if e.exceeded() != "" {
 				closed[namespace] = closing(closed[namespace], policy)
 				continue
@@ -70,6 +70,9 @@ func (b boundedIndexer) List() []any {
 		}
 		left[namespace] = e.left.less(e.spent)
 		objects = append(objects, resolved)
+		for _, part := range parts {
+			objects = append(objects, part)
+		}
 	}
 	for namespace, count := range without {
 		which := "the pods that these select"
@@ -97,109 +100,122 @@ func closing(closed, policy *networkingv1.NetworkPolicy) *networkingv1.NetworkPo
 	return closed
 }
 
-// resolve returns a copy of the policy, and adds what it costs until that is more than what is left. The copy lacks the
-// rules whose ports all have names that no pod has: the controller would allow all ports instead (processIngressRules,
+// resolve returns a copy of the policy without names of ports, and adds what it costs until that is more than what is
+// left. Ports that only some of its pods have by a name are in parts, policies for these pods. The copy lacks the rules
+// whose ports all have names that not all pods have: the controller would allow all ports instead (processIngressRules,
 // processEgressRules).
-func (e *evaluation) resolve(policy *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
-	resolved := *policy
+func (e *evaluation) resolve(policy *networkingv1.NetworkPolicy) (
+	resolved *networkingv1.NetworkPolicy, parts []*networkingv1.NetworkPolicy,
+) {
+	copied := *policy
+	resolved = &copied
 	resolved.Spec.Ingress, resolved.Spec.Egress = nil, nil
 	if e.exceeded() != "" { // by their number alone
-		return &resolved
+		return resolved, nil
 	}
 	targets := e.cluster.matching([]string{e.namespace}, &policy.Spec.PodSelector)
-	e.spent.targets += len(targets)
+	e.targets = len(targets)
+	e.spent.targets += e.targets
+	ports := sync.OnceValue(func() namedPorts { return e.named(targets) })
+	of := map[endpoint]*networkingv1.NetworkPolicy{}
 	for _, rule := range policy.Spec.Ingress {
-		e.selected(rule.From)
-		if e.count(rule.From, rule.Ports, func() []*corev1.Pod { return targets }) {
-			resolved.Spec.Ingress = append(resolved.Spec.Ingress, rule)
-		}
 		if e.exceeded() != "" {
-			return &resolved
+			return resolved, nil
 		}
-	}
-	for _, rule := range policy.Spec.Egress {
-		peers := e.selected(rule.To)
-		if len(rule.To) == 0 {
-			peers = e.pods[e.namespace]
+		_, looking := e.selected(rule.From)
+		all, some := split(rule.Ports, ports)
+		if len(rule.Ports) == 0 || len(all) > 0 {
+			e.count(rule.From, len(all))
+			resolved.Spec.Ingress = append(resolved.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{
+				From: rule.From, Ports: all,
+			})
 		}
-		if e.count(rule.To, rule.Ports, func() []*corev1.Pod { return peers }) {
-			resolved.Spec.Egress = append(resolved.Spec.Egress, rule)
-		}
-		if e.exceeded() != "" {
-			return &resolved
-		}
-	}
-	return &resolved
-}
-
-// count adds what the controller makes of one rule: for each kind of peer, one for each number of a port. pods returns
-// those in which names are looked up. It reports whether there are any rules.
-func (e *evaluation) count(
-	peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort, pods func() []*corev1.Pod,
-) bool {
-	count, entries, named := 0, 0, map[networkPort]endpoints(nil)
-	for _, port := range ports {
-		if port.Port == nil || port.Port.Type == intstr.Int {
-			count++
-			continue
-		}
-		if named == nil {
-			named = numbers(pods())
-		}
-		protocol := corev1.ProtocolTCP
-		if port.Protocol != nil {
-			protocol = *port.Protocol
-		}
-		of := named[networkPort{port.Port.StrVal, protocol}]
-		count, entries = count+of.numbers, entries+of.addresses
-	}
-	if len(ports) == 0 {
-		count = 1
-	}
-	isBlock := func(peer networkingv1.NetworkPolicyPeer) bool { return peer.IPBlock != nil }
-	isPods := func(peer networkingv1.NetworkPolicyPeer) bool { return peer.IPBlock == nil }
-	if slices.ContainsFunc(peers, isBlock) && slices.ContainsFunc(peers, isPods) {
-		count, entries = count*2, entries*2
-	}
-	e.spent.rules += count
-	e.spent.named += entries
-	return count > 0
-}
-
-type networkPort struct {
-	name     string
-	protocol corev1.Protocol
-}
-
-// endpoints are the numbers that pods have by the name of a port, and the addresses in the sets of these.
-type endpoints struct{ numbers, addresses int }
-
-// numbers counts the endpoints that the controller finds by the name of a port. It adds the address of a pod to those
-// of the first pod that has a port of this name and number, for all ports of that pod (grabNamedPortFromPod in
-// pkg/controllers/netpol/policy.go).
-func numbers(pods []*corev1.Pod) map[networkPort]endpoints {
-	type numbered struct {
-		networkPort
-		number int32
-	}
-	addresses := map[numbered]*int{}
-	for _, pod := range pods {
-		own := 1
-		for _, container := range pod.Spec.Containers {
-			for _, port := range container.Ports {
-				one := numbered{networkPort{port.Name, port.Protocol}, port.ContainerPort}
-				if first := addresses[one]; first != nil {
-					*first++
-				} else {
-					addresses[one] = &own
-				}
+		for _, port := range ordered(some) {
+			if of[port] == nil {
+				of[port] = part(policy, port)
+				parts = append(parts, of[port])
+				e.spent.rules++
+				e.spent.targets += some[port]
+			}
+			e.spent = e.spent.plus(looking)
+			e.count(rule.From, 1)
+			of[port].Spec.Ingress = append(of[port].Spec.Ingress, networkingv1.NetworkPolicyIngressRule{
+				From: rule.From, Ports: []networkingv1.NetworkPolicyPort{port.port()},
+			})
+			if e.exceeded() != "" {
+				return resolved, nil
 			}
 		}
 	}
-	counts := map[networkPort]endpoints{}
-	for one, count := range addresses {
-		of := counts[one.networkPort]
-		counts[one.networkPort] = endpoints{of.numbers + 1, of.addresses + *count}
+	for _, rule := range policy.Spec.Egress {
+		if e.exceeded() != "" {
+			return resolved, nil
+		}
+		resolved.Spec.Egress = append(resolved.Spec.Egress, e.resolveEgress(rule)...)
 	}
-	return counts
+	return resolved, parts
+}
+
+// part is a policy for those pods of another that have a port. No policy has a slash in its name.
+func part(policy *networkingv1.NetworkPolicy, port endpoint) *networkingv1.NetworkPolicy {
+	return &networkingv1.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: policy.Namespace, Name: policy.Name + "/" + strings.TrimPrefix(port.label(), portLabel),
+		},
+		Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: *having(&policy.Spec.PodSelector, port),
+			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+		},
+	}
+}
+
+// resolveEgress returns the rule without names of ports, and a rule for the pods that have each of them.
+func (e *evaluation) resolveEgress(rule networkingv1.NetworkPolicyEgressRule) []networkingv1.NetworkPolicyEgressRule {
+	to := slices.DeleteFunc(slices.Clone(rule.To), isBlock)
+	if len(rule.To) == 0 && slices.ContainsFunc(rule.Ports, hasName) { // a port has a name in a pod only
+		to = []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}}}
+	}
+	peers, looking := e.selected(to)
+	all, some := split(rule.Ports, func() namedPorts {
+		ports := e.named(peers)
+		if len(to) != len(rule.To) {
+			ports.pods = -1 // what goes elsewhere too has a rule of its own
+		}
+		return ports
+	})
+	var rules []networkingv1.NetworkPolicyEgressRule
+	if len(rule.Ports) == 0 || len(all) > 0 {
+		e.count(rule.To, len(all))
+		rules = append(rules, networkingv1.NetworkPolicyEgressRule{To: rule.To, Ports: all})
+	}
+	for _, port := range ordered(some) {
+		if e.exceeded() != "" {
+			return nil
+		}
+		e.spent = e.spent.plus(looking)
+		e.count(to, 1)
+		one := networkingv1.NetworkPolicyEgressRule{Ports: []networkingv1.NetworkPolicyPort{port.port()}}
+		for _, peer := range to {
+			one.To = append(one.To, networkingv1.NetworkPolicyPeer{
+				NamespaceSelector: peer.NamespaceSelector, PodSelector: having(peer.PodSelector, port),
+			})
+		}
+		rules = append(rules, one)
+	}
+	return rules
+}
+
+func isBlock(peer networkingv1.NetworkPolicyPeer) bool { return peer.IPBlock != nil }
+
+func hasName(port networkingv1.NetworkPolicyPort) bool {
+	return port.Port != nil && port.Port.Type == intstr.String
+}
+
+// count adds what the controller makes of one rule: for each kind of peer, one for each port.
+func (e *evaluation) count(peers []networkingv1.NetworkPolicyPeer, ports int) {
+	count := max(ports, 1)
+	if pods := len(slices.DeleteFunc(slices.Clone(peers), isBlock)); pods > 0 && pods < len(peers) {
+		count *= 2
+	}
+	e.spent.rules += count
 }
