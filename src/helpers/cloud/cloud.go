@@ -37,8 +37,8 @@ type About struct {
 	Manifests fs.FS
 	// ConfigRequired is true if the cloud controller manager does not start without a configuration file.
 	ConfigRequired bool
-	// PublicConfig is true if no configuration file has credentials: in pods it is a ConfigMap then, which whoever has the
-	// role view can read, and else a Secret.
+	// PublicConfig is true if no configuration file has credentials: in pods it is a ConfigMap then, which whoever has
+	// the role view can read, and else a Secret.
 	PublicConfig bool
 	// ConfigKeys are the sections and keys that the file can be written with as a map in the manifest; nil if it can
 	// only be written as text.

@@ -149,7 +149,8 @@ func TestNodesCannotAttachVolumesElsewhere(t *testing.T) {
 		})
 	}
 	for what, attack := range map[string][]string{
-		"no zone of vSphere": {"kubernetes.io/os"}, "a label of its own": {corev1.LabelTopologyZone, "example.com/mine"},
+		"no zone of vSphere": {"kubernetes.io/os"},
+		"a label of its own": {corev1.LabelTopologyZone, "example.com/mine"},
 	} {
 		kubetest.MustForbid(t, what, onVSphere(attack...), "topologyKeys of driver csi.vsphere.vmware.com must contain")
 	}

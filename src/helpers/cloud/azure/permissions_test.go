@@ -51,7 +51,10 @@ func startWithManifests(t *testing.T) *kubetest.Cluster {
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"bosh.io/addresses": address}},
 			Spec: corev1.NodeSpec{Taints: []corev1.Taint{
 				{Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule},
-				{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: corev1.TaintEffectNoSchedule},
+				{
+					Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true",
+					Effect: corev1.TaintEffectNoSchedule,
+				},
 			}},
 		}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)

@@ -22,8 +22,8 @@ import (
 const (
 	// Namespace is where the cloud controller manager runs.
 	Namespace = "kube-system"
-	// CloudConf is the name of the ConfigMap or, for clouds whose configuration can have credentials, of the Secret with
-	// the cloud's configuration file, under the key ConfigKey.
+	// CloudConf is the name of the ConfigMap or, for clouds whose configuration can have credentials, of the Secret
+	// with the cloud's configuration file, under the key ConfigKey.
 	CloudConf = "cloud-conf"
 	ConfigKey = "cloud.conf"
 	// environmentSecret holds the environment variables of the containers: proxies can have passwords.

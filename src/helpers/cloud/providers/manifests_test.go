@@ -219,9 +219,14 @@ func TestViewersDoNotReadCredentials(t *testing.T) {
 		t.Run(about.Name, func(t *testing.T) {
 			objects := rendered(t, about, func(s *controller.Settings) { s.CloudConfig = config })
 			applyTwice(t, cluster, objects)
-			secrets, err := cluster.Admin().CoreV1().Secrets(controller.Namespace).List(t.Context(), metav1.ListOptions{})
-			if err != nil || strings.Contains(fmt.Sprint(secrets), fmt.Sprint([]byte(config))) == about.PublicConfig {
-				t.Errorf("the Secrets are %v: %v", secrets, err)
+			all := cluster.Admin().CoreV1().Secrets(controller.Namespace)
+			secrets, err := all.List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			hasConfig := func(s corev1.Secret) bool { return string(s.Data[controller.ConfigKey]) == config }
+			if slices.ContainsFunc(secrets.Items, hasConfig) == about.PublicConfig {
+				t.Errorf("the Secrets are %v", secrets.Items)
 			}
 			viewer := cluster.ClientFor("viewer")
 			if _, err := viewer.CoreV1().Secrets(controller.Namespace).List(
