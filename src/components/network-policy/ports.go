@@ -17,7 +17,7 @@ const (
 	// portLabel and NAME.PROTOCOL.NUMBER is a label that the controller and this command see, of pods with such a port.
 	// The controller sees no ports: of pods that share one it keeps all addresses with each of their ports
 	// (grabNamedPortFromPod in pkg/controllers/netpol/policy.go of kube-router), and would open a port of one that
-	// only another has by the name. It also looks at each port of each pod for each policy, whether or not any is named.
+	// only another has by the name. It also looks at each port of each pod for each policy, also if none is named.
 	portLabel = "port.network-policy.kubernetes.bosh.io/"
 	// maxPorts is how many ports of a pod can be named, so that pods with thousands do not use up the memory of nodes.
 	maxPorts = 1000

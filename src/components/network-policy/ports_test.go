@@ -146,7 +146,7 @@ func TestPortsOfPodsCostLittle(t *testing.T) {
 		t.Fatal(err)
 	}
 	if pod, ok := stored.(*corev1.Pod); !ok || len(pod.Labels) != 1+maxPorts || len(pod.Spec.Containers) > 0 {
-		t.Errorf("a pod with 8000 ports is kept with %d labels and %d containers", len(pod.Labels), len(pod.Spec.Containers))
+		t.Errorf("a pod with 8000 ports has %d labels and %d containers", len(pod.Labels), len(pod.Spec.Containers))
 	}
 	plain := ingressPolicy("team", "plain", []networkingv1.NetworkPolicyPort{networkPortOf(intstr.FromInt32(80))})
 	for i := range 40 {

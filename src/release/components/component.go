@@ -158,8 +158,8 @@ func All() []Component {
 		{
 			Name: "aws-load-balancer-controller", Pin: "aws-load-balancer-controller",
 			Module: "sigs.k8s.io/aws-load-balancer-controller",
-			// Programs that name methods by reflection have all methods of all types, such as each of EC2's actions. go-cmp
-			// does so to write the name of a type into messages: 94 MB with that, 45 without it.
+			// Programs that name methods by reflection have all methods of all types, such as each of EC2's actions.
+			// go-cmp does so to write the name of a type into messages: 94 MB with that, 45 without it.
 			Replaced: []Replacement{
 				{Module: "github.com/google/go-cmp", File: "cmp/internal/value/name.go", With: "typename.go"},
 			},

@@ -89,8 +89,8 @@ func TestTenantsCannotNameResourcesOfOtherClouds(t *testing.T) {
 			s := startTenants(t)
 			expose := func(name, address string, annotations map[string]string) error {
 				service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}}
-				service.Spec.Type, service.Spec.Ports = corev1.ServiceTypeLoadBalancer, []corev1.ServicePort{{Port: 443}}
-				service.Spec.LoadBalancerIP = address
+				service.Spec.Type, service.Spec.LoadBalancerIP = corev1.ServiceTypeLoadBalancer, address
+				service.Spec.Ports = []corev1.ServicePort{{Port: 443}}
 				_, err := s.tenant.CoreV1().Services("tenant").Create(t.Context(), service, metav1.CreateOptions{})
 				return err
 			}
@@ -100,9 +100,8 @@ func TestTenantsCannotNameResourcesOfOtherClouds(t *testing.T) {
 			rendered := mustRender(t, "kubernetes-addons", input)
 			applyRendered(t, s.Cluster, rendered, "60-services.yml")
 			for n, name := range test.names {
-				mustRefuseTenant(
-					t, name, expose(fmt.Sprintf("a%d", n), "", map[string]string{name: "others"}), "a resource of the cloud",
-				)
+				err := expose(fmt.Sprintf("a%d", n), "", map[string]string{name: "others"})
+				mustRefuseTenant(t, name, err, "a resource of the cloud")
 			}
 			mustRefuseTenant(t, "an address", expose("address", "203.0.113.9", nil), test.address)
 			s.must(expose("plain", "", test.free))

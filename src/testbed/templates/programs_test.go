@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestProgramsHaveTheRequestsThatTheySend: the linker keeps all methods of all types, among them the hundreds of requests
-// that EC2 knows, once a program or one of its libraries finds methods by names that are not constants. That doubles
-// the size of a program (cmd/link/internal/ld/deadcode.go); `go build -ldflags=-dumpdep` shows who does it.
+// TestProgramsHaveTheRequestsThatTheySend: the linker keeps all methods of all types, among them the hundreds of
+// requests that EC2 knows, once a program or one of its libraries finds methods by names that are not constants. That
+// doubles the size of a program (cmd/link/internal/ld/deadcode.go); `go build -ldflags=-dumpdep` shows who does it.
 func TestProgramsHaveTheRequestsThatTheySend(t *testing.T) {
 	components := os.Getenv("COMPONENTS_DIR")
 	if components == "" {
