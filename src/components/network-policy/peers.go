@@ -96,7 +96,7 @@ func (e *evaluation) exceeded() string {
 	case e.spent.named > e.left.named:
 		return fmt.Sprintf("%d pods as peers (a pod is one for each peer that selects it)", e.limit().named)
 	case e.spent.looked > e.left.looked:
-		return fmt.Sprintf("%d labels that are compared with those of pods and namespaces for peers", maxLooked)
+		return fmt.Sprintf("%d labels and named ports of pods and namespaces that are looked at for peers and names", maxLooked)
 	}
 	return ""
 }

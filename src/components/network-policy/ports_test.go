@@ -170,7 +170,7 @@ func TestPortsOfPodsCostLittle(t *testing.T) {
 	}
 	seen, log := listed(t, objects...)
 	wantRules(t, seen, map[string]bool{"team/plain0": true, "team/named0": true, "team/named99": false})
-	if !strings.Contains(log, "labels that are compared") {
+	if !strings.Contains(log, "labels and named ports") {
 		t.Errorf("the log has %q", log)
 	}
 }
