@@ -49,10 +49,14 @@ type cluster struct {
 	pods   map[string][]*corev1.Pod
 	listed map[string]int
 	total  int
+	// ports are those of the pods that were looked at.
+	ports map[*corev1.Pod][]endpoint
 }
 
 func (b boundedPolicies) cluster() *cluster {
-	c := cluster{pods: map[string][]*corev1.Pod{}, listed: map[string]int{}}
+	c := cluster{
+		pods: map[string][]*corev1.Pod{}, listed: map[string]int{}, ports: map[*corev1.Pod][]endpoint{},
+	}
 	var err error
 	if c.namespaces, err = b.namespaces.List(labels.Everything()); err != nil {
 		klog.Errorf("Namespaces: %v", err)
@@ -96,7 +100,9 @@ func (e *evaluation) exceeded() string {
 	case e.spent.named > e.left.named:
 		return fmt.Sprintf("%d pods as peers (a pod is one for each peer that selects it)", e.limit().named)
 	case e.spent.looked > e.left.looked:
-		return fmt.Sprintf("%d labels and named ports of pods and namespaces that are looked at for peers and names", maxLooked)
+		return fmt.Sprintf(
+			"%d labels and named ports of pods and namespaces that are looked at for peers and names", maxLooked,
+		)
 	}
 	return ""
 }

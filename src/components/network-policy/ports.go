@@ -77,6 +77,20 @@ func parseEndpoint(label string) (endpoint, bool) {
 	return endpoint{parts[0], corev1.Protocol(parts[1]), int32(number)}, err == nil
 }
 
+// portsOf returns the ports of a pod that have names.
+func (c *cluster) portsOf(pod *corev1.Pod) []endpoint {
+	ports, known := c.ports[pod]
+	if !known {
+		for label := range pod.Labels {
+			if port, ok := parseEndpoint(label); ok {
+				ports = append(ports, port)
+			}
+		}
+		c.ports[pod] = ports
+	}
+	return ports
+}
+
 // namedPorts are the ports of some pods, with how many of the pods have each.
 type namedPorts struct {
 	pods   int
@@ -92,14 +106,11 @@ type networkPort struct {
 func (e *evaluation) named(pods []*corev1.Pod) namedPorts {
 	of := namedPorts{len(pods), map[networkPort]map[endpoint]int{}}
 	for _, pod := range pods {
-		if e.spent.looked += len(pod.Labels); e.exceeded() != "" {
+		ports := e.portsOf(pod)
+		if e.spent.looked += 1 + len(ports); e.exceeded() != "" {
 			return of
 		}
-		for label := range pod.Labels {
-			port, ok := parseEndpoint(label)
-			if !ok {
-				continue
-			}
+		for _, port := range ports {
 			key := networkPort{port.name, port.protocol}
 			if of.counts[key] == nil {
 				of.counts[key] = map[endpoint]int{}
