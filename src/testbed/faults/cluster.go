@@ -40,12 +40,12 @@ const (
 )
 
 // Ops and Vars are what the manifest needs in addition to aws.yml and lab.yml: three control VMs that run pods too, and
-// a worker, with everything that operators can add for pods on AWS and that needs no preparation.
+// a worker, with what operators can add for pods on AWS and what needs no other policies of IAM than the lab's.
 var (
 	Ops = []string{
 		"ops-files/scale-workers.yml", "src/testbed/acceptance/testdata/pods-on-control.yml",
-		"ops-files/enable-aws-load-balancer-controller.yml", "ops-files/use-kms-encryption.yml",
-		"ops-files/enable-node-local-dns.yml", "ops-files/enable-node-termination-handler.yml",
+		"ops-files/use-kms-encryption.yml", "ops-files/enable-node-local-dns.yml",
+		"ops-files/enable-node-termination-handler.yml",
 	}
 	Vars = []string{
 		"worker_instances=1", "encryption_active_key=kms",
