@@ -176,13 +176,13 @@ func (e *evaluation) resolveEgress(rule networkingv1.NetworkPolicyEgressRule) []
 		to = []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}}}
 	}
 	peers, looking := e.selected(to)
-	all, some := split(rule.Ports, func() namedPorts {
+	all, some := split(rule.Ports, sync.OnceValue(func() namedPorts {
 		ports := e.named(peers)
 		if len(to) != len(rule.To) {
 			ports.pods = -1 // what goes elsewhere too has a rule of its own
 		}
 		return ports
-	})
+	}))
 	var rules []networkingv1.NetworkPolicyEgressRule
 	if len(rule.Ports) == 0 || len(all) > 0 {
 		e.count(rule.To, len(all))
