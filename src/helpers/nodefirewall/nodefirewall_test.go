@@ -171,29 +171,35 @@ func newWorld(t *testing.T) world {
 	return w
 }
 
-// serve accepts connections of TCP on a port of the namespace.
+// serve accepts connections of TCP on ports of the namespace, and closes them.
 func (n namespace) serve(t *testing.T, ports ...int) {
 	t.Helper()
 	for _, port := range ports {
-		if err := n.Do(func() error {
-			listener, err := net.Listen("tcp", fmt.Sprintf("[::]:%d", port))
-			if err != nil {
-				return err
-			}
-			t.Cleanup(func() { _ = listener.Close() })
-			go func() {
-				for {
-					connection, err := listener.Accept()
-					if err != nil {
-						return
-					}
-					_ = connection.Close()
-				}
-			}()
-			return nil
-		}); err != nil {
-			t.Fatal(err)
+		n.accept(t, port, func(connection net.Conn) { _ = connection.Close() })
+	}
+}
+
+// accept gives the connections of TCP on a port of the namespace to a function, until the test ends.
+func (n namespace) accept(t *testing.T, port int, handle func(net.Conn)) {
+	t.Helper()
+	if err := n.Do(func() error {
+		listener, err := net.Listen("tcp", fmt.Sprintf("[::]:%d", port))
+		if err != nil {
+			return err
 		}
+		t.Cleanup(func() { _ = listener.Close() })
+		go func() {
+			for {
+				connection, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				handle(connection)
+			}
+		}()
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -898,28 +904,12 @@ func TestLocalPortsAreForUsersThatAreNamed(t *testing.T) {
 // hold accepts connections of TCP on a port of the namespace, and keeps them until their clients close them.
 func (n namespace) hold(t *testing.T, port int) {
 	t.Helper()
-	if err := n.Do(func() error {
-		listener, err := net.Listen("tcp", fmt.Sprintf("[::]:%d", port))
-		if err != nil {
-			return err
-		}
-		t.Cleanup(func() { _ = listener.Close() })
+	n.accept(t, port, func(connection net.Conn) {
 		go func() {
-			for {
-				connection, err := listener.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					_, _ = io.Copy(io.Discard, connection)
-					_ = connection.Close()
-				}()
-			}
+			_, _ = io.Copy(io.Discard, connection)
+			_ = connection.Close()
 		}()
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 }
 
 // open opens connections, and returns how many it could before the first error, the error, and what closes them.
