@@ -3,9 +3,7 @@ package csiregistration
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -16,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubernetes-release/addons"
+	"kubernetes-release/addons/addonstest"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
 )
@@ -28,16 +27,9 @@ func startWithPolicy(t *testing.T) *kubetest.Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "50-nodes.yml"), manifest, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	options := addons.Options{Dirs: []string{dir}, Timeout: time.Minute}
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), options, log); err != nil {
-		t.Fatal(err)
-	}
-	cluster.AwaitPolicies()
+	addonstest.Apply(t, cluster, addons.Options{
+		Dirs: []string{addonstest.Dir(t, map[string][]byte{"50-nodes.yml": manifest})},
+	})
 	return cluster
 }
 

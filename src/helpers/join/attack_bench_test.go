@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/addons"
+	"kubernetes-release/addons/addonstest"
 	"kubernetes-release/csrapproval"
 	"kubernetes-release/csrsigning"
 	"kubernetes-release/internal/kubetest"
@@ -85,16 +86,12 @@ type attacked struct {
 func startAttacked(b *testing.B) *attacked {
 	b.Helper()
 	a := &attacked{B: b, cluster: kubetest.Start(b, kubetest.Options{})}
-	dir := b.TempDir()
 	manifest, err := os.ReadFile("../../../jobs/kubernetes-addons/templates/manifests/10-nodes.yml")
 	a.must(err)
-	a.must(os.WriteFile(filepath.Join(dir, "10-nodes.yml"), manifest, 0o600))
+	addonstest.Apply(b, a.cluster, addons.Options{
+		Dirs: []string{addonstest.Dir(b, map[string][]byte{"10-nodes.yml": manifest})},
+	})
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	_, err = addons.Apply(
-		b.Context(), a.cluster.AdminConfig(), addons.Options{Dirs: []string{dir}, Timeout: time.Minute}, log,
-	)
-	a.must(err)
-	a.cluster.AwaitPolicies()
 	client := a.cluster.ClientFor("system:kubelet-csr-approver")
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	a.must(err)

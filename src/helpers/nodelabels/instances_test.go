@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/addons"
+	"kubernetes-release/addons/addonstest"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
 	"kubernetes-release/node"
@@ -147,20 +148,13 @@ func withPolicies(t *testing.T) *kubetest.Cluster {
 // applyManifest applies one of a job, and returns when the API server enforces its policies.
 func applyManifest(t *testing.T, cluster *kubetest.Cluster, job, name string) {
 	t.Helper()
-	dir := t.TempDir()
 	manifest, err := os.ReadFile(filepath.Join("../../../jobs", job, "templates/manifests", name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, name), manifest, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	options := addons.Options{Dirs: []string{dir}, Timeout: time.Minute}
-	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), options, log); err != nil {
-		t.Fatal(err)
-	}
-	cluster.AwaitPolicies()
+	addonstest.Apply(t, cluster, addons.Options{
+		Dirs: []string{addonstest.Dir(t, map[string][]byte{name: manifest})},
+	})
 }
 
 // startKeeper runs the keeper of these instances until the test ends.

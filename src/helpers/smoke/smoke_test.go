@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -28,6 +27,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"kubernetes-release/addons"
+	"kubernetes-release/addons/addonstest"
 	"kubernetes-release/internal/duration"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
@@ -449,30 +449,21 @@ func readyNode(t *testing.T, client kubernetes.Interface, name string) {
 // errandOf applies what jobs permit the errand, and returns its clients.
 func errandOf(t *testing.T, cluster *kubetest.Cluster, jobs ...string) (kubernetes.Interface, dynamic.Interface) {
 	t.Helper()
-	dir := t.TempDir()
+	manifests := map[string][]byte{"roles.yml": []byte(rolePolicy)}
 	for _, job := range jobs {
 		path := filepath.Join("..", "..", "..", "jobs", job, "templates", "manifests", "40-smoke-tests.yml")
 		content, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, job+".yml"), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		manifests[job+".yml"] = content
 	}
 	definitions, err := os.ReadFile("testdata/gateways.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string][]byte{"roles.yml": []byte(rolePolicy), "gateways.yml": definitions} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	options := addons.Options{Dirs: []string{dir}, Timeout: time.Minute}
-	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), options, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
+	manifests["gateways.yml"] = definitions
+	addonstest.Apply(t, cluster, addons.Options{Dirs: []string{addonstest.Dir(t, manifests)}})
 	untyped, err := dynamic.NewForConfig(cluster.ConfigFor(userName))
 	if err != nil {
 		t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/netip"
 	"os"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/addons"
+	"kubernetes-release/addons/addonstest"
 	cloudaws "kubernetes-release/cloud/aws"
 	"kubernetes-release/cloud/controller"
 	"kubernetes-release/internal/eventually"
@@ -76,15 +76,7 @@ func TestCloudControllerManagerInPods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var objects []addons.Object
-	for _, object := range manifests.GetResources() {
-		objects = append(objects, addons.Object{Unstructured: object, File: "manifests"})
-	}
-	if _, err := addons.Apply(t.Context(), api.AdminConfig(), addons.Options{
-		Objects: objects, Timeout: time.Minute,
-	}, slog.New(slog.NewTextHandler(t.Output(), nil))); err != nil {
-		t.Fatal(err)
-	}
+	addonstest.Apply(t, api, addons.Options{Objects: addonstest.Objects(manifests.GetResources())})
 	deployment, err := client.AppsV1().
 		Deployments(controller.Namespace).
 		Get(t.Context(), "cloud-controller-manager", metav1.GetOptions{})

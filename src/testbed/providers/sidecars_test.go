@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -23,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/addons"
+	"kubernetes-release/addons/addonstest"
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/driver"
 	"kubernetes-release/cloud/vsphere"
@@ -239,15 +239,7 @@ func applyDriver(t *testing.T, cluster *kubetest.Cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var objects []addons.Object
-	for _, object := range m.GetResources() {
-		objects = append(objects, addons.Object{Unstructured: object, File: "manifests"})
-	}
-	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), addons.Options{
-		Objects: objects, Timeout: time.Minute,
-	}, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
+	addonstest.Apply(t, cluster, addons.Options{Objects: addonstest.Objects(m.GetResources())})
 }
 
 // serveStandIn returns the socket of the stand-in.

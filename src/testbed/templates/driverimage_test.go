@@ -3,7 +3,6 @@ package templates
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubernetes-release/addons"
+	"kubernetes-release/addons/addonstest"
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/driver"
 	"kubernetes-release/cloud/vsphere"
@@ -52,15 +52,9 @@ func TestPoliciesAllowTheDriverInPods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var objects []addons.Object
-	for _, object := range m.GetResources() {
-		objects = append(objects, addons.Object{Unstructured: object, File: "manifests"})
-	}
-	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), addons.Options{
-		Objects: objects, KeepObsolete: true, Timeout: time.Minute, // of the policies
-	}, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
+	addonstest.Apply(t, cluster, addons.Options{
+		Objects: addonstest.Objects(m.GetResources()), KeepObsolete: true, // of the policies
+	})
 	eventually.Succeeds(t, time.Minute, "pods of the driver", func() error {
 		pods, err := client.CoreV1().Pods(driver.Namespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -30,6 +29,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/addons"
+	"kubernetes-release/addons/addonstest"
 	cloudaws "kubernetes-release/cloud/aws"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
@@ -137,11 +137,7 @@ func startBalancers(t *testing.T, ops ...string) *balancers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := addons.Apply(t.Context(), b.AdminConfig(), addons.Options{
-		Objects: objects, Timeout: time.Minute,
-	}, slog.New(slog.NewTextHandler(t.Output(), nil))); err != nil {
-		t.Fatal(err)
-	}
+	addonstest.Apply(t, b.Cluster, addons.Options{Objects: objects})
 
 	kubeconfig := b.Kubeconfig("ccm", "system:masters")
 	b.run(

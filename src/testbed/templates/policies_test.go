@@ -1,11 +1,7 @@
 package templates
 
 import (
-	"log/slog"
-	"os"
-	"path/filepath"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubernetes-release/addons"
+	"kubernetes-release/addons/addonstest"
 	"kubernetes-release/internal/kubetest"
 )
 
@@ -38,20 +35,13 @@ func applyManifests(t *testing.T, cluster *kubetest.Cluster, properties values, 
 // applyRendered applies manifests that a job has rendered, and returns when the API server enforces their policies.
 func applyRendered(t *testing.T, cluster *kubetest.Cluster, rendered map[string][]byte, names ...string) {
 	t.Helper()
-	dir := t.TempDir()
+	manifests := map[string][]byte{}
 	for _, name := range names {
-		if err := os.WriteFile(filepath.Join(dir, name), rendered["config/manifests/"+name], 0o600); err != nil {
-			t.Fatal(err)
-		}
+		manifests[name] = rendered["config/manifests/"+name]
 	}
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	options := addons.Options{
-		Dirs: []string{dir}, Images: addons.Images{"coredns": "example.com/coredns"}, Timeout: time.Minute,
-	}
-	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), options, log); err != nil {
-		t.Fatal(err)
-	}
-	cluster.AwaitPolicies()
+	addonstest.Apply(t, cluster, addons.Options{
+		Dirs: []string{addonstest.Dir(t, manifests)}, Images: addons.Images{"coredns": "example.com/coredns"},
+	})
 }
 
 // TestPodsCannotNameVolumesOfTheCloud is a tenant who knows the ID of another tenant's volume.

@@ -2,9 +2,6 @@ package templates
 
 import (
 	"fmt"
-	"log/slog"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -19,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/addons"
+	"kubernetes-release/addons/addonstest"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
 )
@@ -28,21 +26,13 @@ import (
 func TestSmokeTestsStayInTheirNamespaces(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{})
 	admin := cluster.Admin()
-	dir := t.TempDir()
+	manifests := map[string][]byte{}
 	for _, job := range []string{
 		"kubernetes-addons", "ebs-csi-controller", "aws-load-balancer-controller", "pod-roles",
 	} {
-		manifest := mustRender(t, job, withAllLinks(t, job))["config/manifests/40-smoke-tests.yml"]
-		if err := os.WriteFile(filepath.Join(dir, job+".yml"), manifest, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		manifests[job+".yml"] = mustRender(t, job, withAllLinks(t, job))["config/manifests/40-smoke-tests.yml"]
 	}
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	if _, err := addons.Apply(
-		t.Context(), cluster.AdminConfig(), addons.Options{Dirs: []string{dir}, Timeout: time.Minute}, log,
-	); err != nil {
-		t.Fatal(err)
-	}
+	addonstest.Apply(t, cluster, addons.Options{Dirs: []string{addonstest.Dir(t, manifests)}})
 	errand := cluster.ClientFor("system:smoke-tests", "kubernetes.bosh.io:components")
 	s := &smokeAttack{t: t, errand: errand}
 	eventually.Succeeds(t, 30*time.Second, "the policy refuses another namespace", func() error {

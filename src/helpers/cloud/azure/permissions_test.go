@@ -2,7 +2,6 @@ package azure
 
 import (
 	"encoding/json"
-	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"kubernetes-release/addons"
+	"kubernetes-release/addons/addonstest"
 	"kubernetes-release/cloud/controller"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
@@ -36,16 +36,7 @@ func startWithManifests(t *testing.T) *kubetest.Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var objects []addons.Object
-	for _, object := range m.GetResources() {
-		objects = append(objects, addons.Object{Unstructured: object, File: "manifests"})
-	}
-	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), addons.Options{
-		Objects: objects, Timeout: time.Minute,
-	}, slog.New(slog.NewTextHandler(t.Output(), nil))); err != nil {
-		t.Fatal(err)
-	}
-	cluster.AwaitPolicies()
+	addonstest.Apply(t, cluster, addons.Options{Objects: addonstest.Objects(m.GetResources())})
 	for name, address := range map[string]string{own: "10.0.0.5", other: "10.0.0.4"} {
 		if _, err := cluster.Admin().CoreV1().Nodes().Create(t.Context(), &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"bosh.io/addresses": address}},

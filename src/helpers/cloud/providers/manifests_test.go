@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"kubernetes-release/addons"
+	"kubernetes-release/addons/addonstest"
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/controller"
 	"kubernetes-release/cloud/driver"
@@ -287,10 +288,7 @@ func TestAPIServerAcceptsTheManifests(t *testing.T) {
 
 func applyTwice(t *testing.T, cluster *kubetest.Cluster, manifests []*unstructured.Unstructured) {
 	t.Helper()
-	var objects []addons.Object
-	for _, object := range manifests {
-		objects = append(objects, addons.Object{Unstructured: object, File: "manifests"})
-	}
+	objects := addonstest.Objects(manifests)
 	apply := func(administrator bool) addons.Result {
 		t.Helper()
 		options := addons.Options{Objects: objects, Timeout: timeout}

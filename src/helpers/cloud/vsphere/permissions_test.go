@@ -1,7 +1,6 @@
 package vsphere
 
 import (
-	"log/slog"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"kubernetes-release/addons"
+	"kubernetes-release/addons/addonstest"
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/driver"
 	"kubernetes-release/internal/eventually"
@@ -49,16 +49,7 @@ func startWithDriver(t *testing.T) *kubetest.Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var objects []addons.Object
-	for _, object := range m.GetResources() {
-		objects = append(objects, addons.Object{Unstructured: object, File: "manifests"})
-	}
-	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), addons.Options{
-		Objects: objects, Timeout: time.Minute,
-	}, slog.New(slog.NewTextHandler(t.Output(), nil))); err != nil {
-		t.Fatal(err)
-	}
-	cluster.AwaitPolicies()
+	addonstest.Apply(t, cluster, addons.Options{Objects: addonstest.Objects(m.GetResources())})
 	return cluster
 }
 

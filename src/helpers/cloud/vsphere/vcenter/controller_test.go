@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/addons"
+	"kubernetes-release/addons/addonstest"
 	"kubernetes-release/cloud/controller"
 	"kubernetes-release/cloud/vsphere"
 	"kubernetes-release/internal/eventually"
@@ -59,15 +59,7 @@ func TestCloudControllerManagerInPods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var objects []addons.Object
-	for _, object := range manifests.GetResources() {
-		objects = append(objects, addons.Object{Unstructured: object, File: "manifests"})
-	}
-	if _, err := addons.Apply(t.Context(), api.AdminConfig(), addons.Options{
-		Objects: objects, Timeout: time.Minute,
-	}, slog.New(slog.NewTextHandler(t.Output(), nil))); err != nil {
-		t.Fatal(err)
-	}
+	addonstest.Apply(t, api, addons.Options{Objects: addonstest.Objects(manifests.GetResources())})
 	deployment, err := client.AppsV1().Deployments(controller.Namespace).
 		Get(t.Context(), "cloud-controller-manager", metav1.GetOptions{})
 	if err != nil {
