@@ -26,6 +26,7 @@ import (
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/tail"
 	"kubernetes-release/nodeobject"
+	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/lab"
 	"kubernetes-release/testbed/lab/agent"
 	"kubernetes-release/testbed/lab/client"
@@ -40,16 +41,19 @@ const (
 )
 
 // Ops and Vars are what the manifest needs in addition to aws.yml and lab.yml: three control VMs that run pods too, and
-// a worker, with what operators can add for pods on AWS and what needs no other policies of IAM than the lab's.
+// a worker, with what operators can add for pods on AWS.
 var (
 	Ops = []string{
 		"ops-files/scale-workers.yml", "src/testbed/acceptance/testdata/pods-on-control.yml",
 		"ops-files/use-kms-encryption.yml", "ops-files/enable-node-local-dns.yml",
-		"ops-files/enable-node-termination-handler.yml",
+		"ops-files/enable-node-termination-handler.yml", "ops-files/enable-aws-load-balancer-controller.yml",
+		"ops-files/enable-pod-roles.yml",
 	}
 	Vars = []string{
 		"worker_instances=1", "encryption_active_key=kms",
 		"encryption_kms_key=arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab",
+		"service_account_issuer=https://lab-issuer.s3." + awssim.LabRegion + ".amazonaws.com/lab",
+		"service_account_issuer_bucket=lab-issuer", "region=" + awssim.LabRegion,
 	}
 )
 
@@ -260,6 +264,20 @@ func (c *Cluster) leader(ctx context.Context, component string) (*machine, error
 	return nil, fmt.Errorf("the lease of %s is held by %q, which is no control VM", component, holder)
 }
 
+// ledElsewhere returns nil if lost VMs hold no lease of these components.
+func (c *Cluster) ledElsewhere(ctx context.Context, components []string, lost ...*machine) error {
+	for _, component := range components {
+		leader, err := c.leader(ctx, component)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(lost, leader) {
+			return fmt.Errorf("%s of %s still holds the lease", component, leader.name)
+		}
+	}
+	return nil
+}
+
 // etcdLeader returns the VM with etcd's leader.
 func (c *Cluster) etcdLeader(ctx context.Context) (*machine, error) {
 	for _, m := range c.control() {
@@ -349,6 +367,9 @@ func (c *Cluster) signsOfLife(ctx context.Context) (map[string]string, error) {
 
 // controllers have a lease each.
 var controllers = []string{"kube-controller-manager", "kube-scheduler", "cloud-controller-manager"}
+
+// loadBalancers is the lease of the AWS Load Balancer Controller, which clusters of Arguments have.
+const loadBalancers = "aws-load-balancer-controller-leader"
 
 // awaitHealthy waits until the cluster is healthy; see healthy.
 func (c *Cluster) awaitHealthy(ctx context.Context, signs map[string]string) error {

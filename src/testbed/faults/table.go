@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,6 +61,7 @@ func Table() []Fault {
 		},
 		{Name: "instance metadata does not answer", inject: loseCloud("ebs-csi-node", "metadata:*")},
 		{Name: "KMS does not answer", Aim: KMSAim, inject: loseKMS},
+		{Name: "the bucket of the issuer does not answer", inject: loseIssuer},
 		{Name: "all VMs reboot at once", inject: rebootAll},
 		{Name: "the Director dies in the middle of an update", inject: killDirector},
 		{Name: "all control VMs are updated", inject: spread},
@@ -130,16 +132,7 @@ func etcdLeader(ctx context.Context, c *Cluster) (*machine, func(context.Context
 func controllersLeader(ctx context.Context, c *Cluster) (*machine, func(context.Context) error, error) {
 	m, err := c.leader(ctx, controllers[0])
 	return m, func(ctx context.Context) error {
-		for _, component := range controllers {
-			now, err := c.leader(ctx, component)
-			if err != nil {
-				return err
-			}
-			if now == m {
-				return fmt.Errorf("%s of %s still holds the lease", component, m.name)
-			}
-		}
-		return nil
+		return c.ledElsewhere(ctx, append(slices.Clone(controllers), loadBalancers), m)
 	}, err
 }
 
@@ -251,6 +244,18 @@ func rebootAll(ctx context.Context, c *Cluster) ([]Part, error) {
 	}
 	took, err := until(ctx, started, recoverTimeout, func(ctx context.Context) error { return c.healthy(ctx, nil) })
 	return []Part{{"all nodes and pods are Ready", took}}, err
+}
+
+// loseIssuer lets S3 reset all connections while the control VMs are updated. Each has published the same keys before.
+func loseIssuer(ctx context.Context, c *Cluster) ([]Part, error) {
+	if err := c.simulator(ctx, http.MethodPost, `{"action": "s3:*", "kind": "reset"}`); err != nil {
+		return nil, err
+	}
+	c.toggleChanges()
+	started := time.Now()
+	err := c.up(ctx)
+	took := time.Since(started)
+	return []Part{{"all control VMs are updated", took}}, errors.Join(err, c.simulator(ctx, http.MethodDelete, ""))
 }
 
 // changes is an ops-file that updates the control VMs.

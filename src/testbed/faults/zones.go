@@ -137,16 +137,7 @@ func (c *Cluster) withoutZone(ctx context.Context, started time.Time, zone, rest
 			func(ctx context.Context) error { return writable(ctx, control) },
 		},
 		{"controllers of other zones lead", func(ctx context.Context) error {
-			for _, component := range controllers {
-				leader, err := c.leader(ctx, component)
-				if err != nil {
-					return err
-				}
-				if slices.Contains(zone, leader) {
-					return fmt.Errorf("%s of %s still holds the lease", component, leader.name)
-				}
-			}
-			return nil
+			return c.ledElsewhere(ctx, controllers, zone...)
 		}},
 		{knownLost, func(ctx context.Context) error {
 			ready, err := c.readyPods(ctx, zonesNamespace, webLabel)

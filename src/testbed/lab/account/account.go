@@ -58,6 +58,10 @@ type Settings struct {
 	Storage bool `json:"storage,omitempty"`
 	// EncryptionKey is the ARN of a key of KMS that exists, and that encrypts Secrets in etcd; "" for none.
 	EncryptionKey string `json:"encryption_key,omitempty"`
+	// LoadBalancerController is whether the AWS Load Balancer Controller runs, which uses the role of the control VMs.
+	LoadBalancerController bool `json:"load_balancer_controller,omitempty"`
+	// Issuer is zero without roles for pods.
+	Issuer Issuer `json:"issuer,omitzero"`
 	// CloudConfig is the cloud controller's configuration file, which its role's permissions depend on.
 	CloudConfig string `json:"cloud_config,omitempty"`
 	// Empty is an account in which nothing is prepared for a cluster, and whose Director has a key of its own.
@@ -83,16 +87,19 @@ func (c Settings) world(number int) (*store.World, error) {
 		secrets = []string{c.EncryptionKey}
 		world.KMSKeys = []store.KMSKey{{ARN: c.EncryptionKey}}
 	}
+	c.Issuer.prepare(world)
 	for _, role := range []preflight.Role{preflight.Control, preflight.Worker} {
 		policy, err := aws.NewPolicy(
 			aws.PolicyOptions{
-				Role:        role,
-				Cluster:     c.Cluster,
-				VPC:         awssim.LabVPC,
-				CloudRoutes: c.PodNetwork != "",
-				Storage:     c.Storage,
-				Secrets:     secrets,
-				CloudConfig: []byte(c.CloudConfig),
+				Role:                   role,
+				Cluster:                c.Cluster,
+				VPC:                    awssim.LabVPC,
+				CloudRoutes:            c.PodNetwork != "",
+				Storage:                c.Storage,
+				Secrets:                secrets,
+				Published:              c.Issuer.objects(),
+				LoadBalancerController: c.LoadBalancerController,
+				CloudConfig:            []byte(c.CloudConfig),
 			},
 		)
 		if err != nil {

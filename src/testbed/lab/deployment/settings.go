@@ -35,6 +35,11 @@ func accountSettings(plan *director.Plan) account.Settings {
 				}
 			case "ebs-csi-controller":
 				settings.Storage = true
+			case "aws-load-balancer-controller":
+				settings.LoadBalancerController = true
+			case "pod-roles":
+				settings.Issuer.URL, _ = job.Properties["issuer"].(string)
+				settings.Issuer.Bucket, _ = job.Properties["bucket"].(string)
 			case "kube-apiserver":
 				settings.EncryptionKey, _ = dig(job.Properties, "encryption", "kms_key").(string)
 			}
