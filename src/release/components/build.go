@@ -314,6 +314,9 @@ func (c Component) goFlags(version string) []string {
 	case c.Cgo:
 		link = append(link, "-linkmode", "external", "-extldflags", "-static")
 	}
+	for _, packages := range c.NotInlined {
+		flags = append(flags, "-gcflags="+packages+"=-l")
+	}
 	if len(c.Tags) > 0 {
 		flags = append(flags, "-tags", strings.Join(c.Tags, ","))
 	}

@@ -127,6 +127,10 @@ func TestGoFlags(t *testing.T) {
 			"position-independent", Component{Cgo: true, PIE: true},
 			"-trimpath -buildvcs=false -buildmode=pie -ldflags -s -w -linkmode external -extldflags -static-pie",
 		},
+		{
+			"packages without inlining", Component{NotInlined: []string{"a.io/...", "b.io/..."}},
+			"-trimpath -buildvcs=false -gcflags=a.io/...=-l -gcflags=b.io/...=-l -ldflags -s -w",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := strings.Join(test.component.goFlags("v1.37.0"), " "); got != test.want {
