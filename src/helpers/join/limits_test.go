@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -200,6 +201,21 @@ func TestTLSOfTheEndpoint(t *testing.T) {
 	only13, err := TLS{MinVersion: "VersionTLS13", CipherSuites: suites.CipherSuites}.config(tls.Certificate{})
 	if err != nil || only13.MinVersion != tls.VersionTLS13 {
 		t.Errorf("%v, %v", only13, err)
+	}
+}
+
+// TestLargeKeysAreNotUsed: before it has proved anything, a request costs no computation with a key that no kubelet
+// has.
+func TestLargeKeysAreNotUsed(t *testing.T) {
+	subject := pkix.Name{CommonName: nodeUserPrefix + "worker-0", Organization: []string{nodesGroup}}
+	started := time.Now()
+	_, err := ParseRequest(kubetest.RequestOfLargeKey(t, subject, 90_000))
+	if err == nil || !strings.Contains(err.Error(), "RSA key of 90000 bits") {
+		t.Errorf("after %s: %v", time.Since(started), err)
+	}
+	if _, err := ParseRequest(kubetest.RequestOfLargeKey(t, subject, 4096)); err == nil ||
+		!strings.Contains(err.Error(), "not signed with its own key") {
+		t.Errorf("a key of 4096 bits: %v", err)
 	}
 }
 

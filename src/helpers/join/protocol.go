@@ -7,6 +7,7 @@
 package join
 
 import (
+	"crypto/rsa"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
@@ -22,6 +23,10 @@ const (
 	// maxRequest and maxResponse limit bodies, in bytes. A request has about 3 KB, most of it a session token.
 	maxRequest  = 32 << 10
 	maxResponse = 64 << 10
+
+	// maxKey limits RSA keys, in bits, as crypto/tls does: the time for a signature grows with the square of it, and
+	// crypto/rsa takes a key of any size. kubelets have ECDSA keys.
+	maxKey = 8192
 
 	// maxName is the limit of Kubernetes for names of nodes.
 	maxName = 253
@@ -56,6 +61,9 @@ func ParseRequest(content []byte) (*x509.CertificateRequest, error) {
 	parsed, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("the request cannot be parsed: %w", err)
+	}
+	if key, ok := parsed.PublicKey.(*rsa.PublicKey); ok && key.N.BitLen() > maxKey {
+		return nil, fmt.Errorf("the request has an RSA key of %d bits; it can have %d", key.N.BitLen(), maxKey)
 	}
 	if err := parsed.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("the request is not signed with its own key: %w", err)

@@ -1,9 +1,11 @@
 package nodelabels
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -351,9 +353,42 @@ func TestNodesRequestSmallCertificates(t *testing.T) {
 	kubetest.MustForbid(
 		t, "a large annotation", create(nil, map[string]string{"example.com/note": large}), "8192 characters",
 	)
-	kubetest.MustForbid(t, "text behind the request", create([]byte(large), nil), "8192 characters")
+	kubetest.MustForbid(t, "text behind the request", create([]byte(large), nil))
 	if err := create(nil, nil); err != nil {
 		t.Errorf("kubelet's request: %v", err)
+	}
+}
+
+// TestRequestsCannotKeepAPIServersBusy is root on a worker: an API server verifies the signature of a request, which
+// takes minutes with this key.
+func TestRequestsCannotKeepAPIServersBusy(t *testing.T) {
+	cluster, worker := withNodes(t)
+	subject := pkix.Name{CommonName: "system:node:" + stolen, Organization: []string{"system:nodes"}}
+	create := func(client kubernetes.Interface, request []byte) error {
+		object := &certificatesv1.CertificateSigningRequest{Spec: certificateRequest(t)}
+		object.GenerateName, object.Spec.Request = "csr-", request
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err := client.CertificatesV1().CertificateSigningRequests().Create(ctx, object, metav1.CreateOptions{})
+		return err
+	}
+	for name, client := range map[string]kubernetes.Interface{"node": worker, "administrator": cluster.Admin()} {
+		err := create(client, kubetest.RequestOfLargeKey(t, subject, 1<<20))
+		if !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
+			t.Errorf("%s: %v, want a refusal", name, err)
+		}
+	}
+	// The friend: somebody with a key that is large, and in use.
+	key, err := rsa.GenerateKey(rand.Reader, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := create(worker, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request})); err != nil {
+		t.Errorf("a key of 4096 bits: %v", err)
 	}
 }
 
