@@ -34,14 +34,15 @@ func (e *HeldError) Error() string {
 
 func (e *HeldError) Unwrap() error { return e.Err }
 
-// Acquire waits for the lock on a file, which it creates with mode 0644 if it is missing, until ctx ends; then the
-// error is a *HeldError. It writes holder into the file, for the errors of others; that this fails, as on a full disk,
-// is no error. waiting, if not nil, is called once with the present holder when the lock cannot be had at once.
+// Acquire waits for the lock on a file until ctx ends; then the error is a *HeldError. It creates the file with mode
+// 0600 if it is missing: who can read a file can lock it, and so keep all others waiting (flock(2)). It writes holder
+// into the file, for the errors of others; that this fails, as on a full disk, is no error. waiting, if not nil, is
+// called once with the present holder when the lock cannot be had at once.
 func Acquire(ctx context.Context, path, holder string, waiting func(holder string)) (release func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
-	lock := flock.New(path, flock.SetFlag(os.O_CREATE|os.O_RDWR), flock.SetPermissions(0o644))
+	lock := flock.New(path, flock.SetFlag(os.O_CREATE|os.O_RDWR), flock.SetPermissions(0o600))
 	locked, err := lock.TryLock()
 	if err == nil && !locked {
 		if waiting != nil {
@@ -55,7 +56,7 @@ func Acquire(ctx context.Context, path, holder string, waiting func(holder strin
 	case err != nil:
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	_ = os.WriteFile(path, []byte(holder+"\n"), 0o644)
+	_ = os.WriteFile(path, []byte(holder+"\n"), 0o600)
 	return func() { _ = lock.Unlock() }, nil
 }
 

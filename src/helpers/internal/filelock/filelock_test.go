@@ -3,7 +3,11 @@ package filelock
 import (
 	"context"
 	"errors"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -27,6 +31,30 @@ func TestSecondWaitsForTheFirst(t *testing.T) {
 		t.Fatalf("got %v; told %q", err, told)
 	}
 	second()
+}
+
+// TestOthersCannotLock: another user who can open the file could hold the lock for ever.
+func TestOthersCannotLock(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("requires root to act as another user")
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "lock")
+	release, err := Acquire(t.Context(), path, "root", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	for _, above := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(above, 0o755); err != nil { //nolint:gosec // as the directories of pidfiles
+			t.Fatal(err)
+		}
+	}
+	other := exec.Command("flock", "--nonblock", path, "true")
+	other.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
+	if out, err := other.CombinedOutput(); err == nil || !strings.Contains(string(out), "Permission denied") {
+		t.Errorf("another user has the lock: %v\n%s", err, out)
+	}
 }
 
 func TestFolderInTheWay(t *testing.T) {
