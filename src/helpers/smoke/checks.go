@@ -1,12 +1,13 @@
 package smoke
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -455,10 +456,19 @@ func (s *suite) inPod(ctx context.Context, pod corev1.Pod, arguments ...string) 
 	return strings.TrimSpace(output), nil
 }
 
-// executor reads logs and runs commands in pods through the API server.
+// executor reads logs and runs commands in pods through the API server. What it reads is what the pod's node sends, and
+// ends at maxAnswer: a node could send without end, and fill the memory of the control VM.
 type executor struct {
 	config *rest.Config
 	client kubernetes.Interface
+}
+
+// newExecutor returns an executor with a client of its own: answers of the API server itself have no such limit.
+func newExecutor(config *rest.Config) (executor, error) {
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return limitedTransport{next} })
+	client, err := kubernetes.NewForConfig(config)
+	return executor{config, client}, err
 }
 
 func (e executor) run(ctx context.Context, namespace, pod string, command ...string) (string, error) {
@@ -470,8 +480,11 @@ func (e executor) run(ctx context.Context, namespace, pod string, command ...str
 	if err != nil {
 		return "", err
 	}
-	var stdout, stderr bytes.Buffer
-	if err := stream.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &stdout, Stderr: &stderr}); err != nil {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stdout, stderr := &limitedBuffer{full: cancel}, &limitedBuffer{full: cancel}
+	err = stream.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: stdout, Stderr: stderr})
+	if err = cmp.Or(context.Cause(ctx), err); err != nil {
 		return "", fmt.Errorf("%w %s", err, strings.TrimSpace(stderr.String()))
 	}
 	return stdout.String(), nil

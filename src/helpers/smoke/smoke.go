@@ -54,6 +54,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/printable"
 	"kubernetes-release/internal/stopwatch"
 	"kubernetes-release/smoke/fetch"
 )
@@ -96,13 +97,17 @@ func Run(ctx context.Context, restConfig *rest.Config, config Config, output io.
 	if err != nil {
 		return fmt.Errorf("API client: %w", err)
 	}
+	pods, err := newExecutor(restConfig)
+	if err != nil {
+		return fmt.Errorf("API client: %w", err)
+	}
 	s := &suite{
 		config:  config,
 		client:  client,
 		dynamic: untyped,
-		exec:    executor{restConfig, client}.run,
-		logs:    executor{restConfig, client}.logs,
-		proxy:   executor{restConfig, client}.proxy,
+		exec:    pods.run,
+		logs:    pods.logs,
+		proxy:   pods.proxy,
 		fetch:   fetch.Get,
 		report:  &report{output: output},
 		clock:   clock.RealClock{},
@@ -454,6 +459,6 @@ func (r *report) line(result, name, text string) {
 	defer r.mu.Unlock()
 	_, _ = fmt.Fprintf(
 		r.output, "%-8s%-23s%s\n", result, name,
-		strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+strings.Repeat(" ", 31)),
+		strings.ReplaceAll(printable.Text(strings.TrimSpace(text)), "\n", "\n"+strings.Repeat(" ", 31)),
 	)
 }

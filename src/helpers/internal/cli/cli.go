@@ -21,6 +21,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubernetes-release/internal/printable"
 	"kubernetes-release/internal/spelling"
 )
 
@@ -84,17 +85,22 @@ func Run(ctx context.Context, root *cobra.Command, arguments []string, stderr io
 	var exit *ExitError
 	if errors.As(err, &exit) {
 		if exit.Err != nil {
-			fmt.Fprintln(stderr, "Error:", exit.Err)
+			printError(stderr, exit.Err)
 		}
 		return exit.Code
 	}
-	fmt.Fprintln(stderr, "Error:", err)
+	printError(stderr, err)
 	var usage *UsageError
 	if errors.As(err, &usage) {
 		fmt.Fprintf(stderr, "See '%s --help'.\n", command.CommandPath())
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// printError writes an error for a terminal: it can have what a node or a cloud says.
+func printError(stderr io.Writer, err error) {
+	fmt.Fprintln(stderr, "Error:", printable.Text(err.Error()))
 }
 
 // prepare makes cobra's own errors about flags and arguments, of a command and those below it, UsageErrors.
