@@ -35,6 +35,9 @@ func TestCommandsOfDocuments(t *testing.T) {
 					continue
 				}
 				checked[words[0]]++
+				if strings.Contains(line, "/tmp/") {
+					t.Errorf("%s: %s: others can read files in /tmp, and create them first", document, line)
+				}
 				switch {
 				case words[0] == "bosh":
 					t.Run(document+" "+line, func(t *testing.T) { checkBosh(t, words[1:], shown) })
