@@ -77,7 +77,7 @@ func TestUnchangedDeployRestartsNoProcess(t *testing.T) {
 	pids := func() string {
 		return l.ssh(
 			t, "control/0", "sh", "-c",
-			"for f in /var/vcap/sys/run/*/*.pid /var/vcap/sys/run/bpm/*/*.pid; do echo $f $(cat $f); done",
+			"for f in /run/kubernetes-bosh/*/*.pid /var/vcap/sys/run/bpm/*/*.pid; do echo $f $(cat $f); done",
 		)
 	}
 	before := pids()

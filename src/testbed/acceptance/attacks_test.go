@@ -23,7 +23,7 @@ const (
 	others = `for p in /proc/[0-9]*; do [ "$(stat -c %u $p 2>/dev/null)" = "$(id -u)" ] && continue; `
 	// In a directory with the sticky bit nobody removes what is another's. BOSH's agent mounts /var/vcap/sys/run with
 	// the kernel's mode for a tmpfs, 1777 (setupRunDir in platform/linux_platform.go of bosh-agent).
-	writable     = `/var/vcap/ /var/vcap/sys/run/ /etc /var/lib/cni -xdev`
+	writable     = `/var/vcap/ /var/vcap/sys/run/ /run/kubernetes-bosh /etc /var/lib/cni -xdev`
 	refusedByAPI = `Forbidden|forbidden|Unauthorized|logged in|certificate required|bad certificate`
 )
 
@@ -84,8 +84,9 @@ var workerAttacks = []localAttack{
 	{"logs of containers", `for f in /var/{log/pods,vcap/data/pod-logs}/*/*/*.log; ` +
 		`do ( : <$f ) 2>/dev/null && echo $f; done | head -3`, ""},
 	{"logs", `cat /var/vcap/sys/log/*/*.log 2>/dev/null | head -c 100`, ""},
-	{"links in place of logs, data and pidfiles", `for d in /var/vcap/sys/log/*/ /var/vcap/sys/run/*/ ` +
-		`/var/vcap/data/*/; do ln -s /etc/passwd $d/attack 2>/dev/null && rm $d/attack && echo $d; done | head -3`, ""},
+	{"links in place of logs, data and pidfiles", `for d in /var/vcap/sys/log/*/ /run/kubernetes-bosh/*/ ` +
+		`/var/vcap/sys/run/*/ /var/vcap/data/*/; do ln -s /etc/passwd $d/attack 2>/dev/null && rm $d/attack && ` +
+		`echo $d; done | head -3`, ""},
 	{"plugins of the pod network", `for d in /var/vcap/data/cni/conf /var/vcap/packages/cni-plugins/bin; ` +
 		`do touch $d/attack 2>/dev/null && rm $d/attack && echo $d; done`, ""},
 	{"sockets of drivers for kubelet", `for d in plugins plugins_registry device-plugins; ` +

@@ -384,7 +384,7 @@ func TestBadInputStopsTheDeployInPreStart(t *testing.T) {
 			c.check(t, out)
 			if files := l.ssh(
 				t, "control/0", "sh", "-c",
-				"ls /var/vcap/sys/run/*/*.pid /var/vcap/sys/run/bpm/*/*.pid 2>/dev/null || true",
+				"ls /run/kubernetes-bosh/*/*.pid /var/vcap/sys/run/bpm/*/*.pid 2>/dev/null || true",
 			); files != "" {
 				t.Errorf("something was started: %s", files)
 			}

@@ -30,7 +30,7 @@ const (
 func (l *lab) pidsOf(t *testing.T, instance string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
-	for line := range strings.Lines(l.ssh(t, instance, "sh", "-c", "for f in /var/vcap/sys/run/*/*.pid "+
+	for line := range strings.Lines(l.ssh(t, instance, "sh", "-c", "for f in /run/kubernetes-bosh/*/*.pid "+
 		"/var/vcap/sys/run/bpm/*/*.pid; do echo $f $(cat $f); done")) {
 		if fields := strings.Fields(line); len(fields) == 2 {
 			files[strings.TrimSuffix(filepath.Base(fields[0]), ".pid")] = fields[1]

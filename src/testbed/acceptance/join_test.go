@@ -75,7 +75,7 @@ curl -s -o /dev/null -w '%{http_code}' --cacert /var/vcap/jobs/kubelet/config/ca
 // checkCAOfKubelets is vcap on a control VM, outside the containers of bpm, as a process of another release would be.
 func (l *lab) checkCAOfKubelets(t *testing.T, instance string) {
 	t.Helper()
-	const script = `user=$(cat /var/vcap/sys/run/kubelet-signer/kubelet-signer.pid)
+	const script = `user=$(cat /run/kubernetes-bosh/kubelet-signer/kubelet-signer.pid)
 own=/var/vcap/jobs/kubelet-signer/config
 try() { setpriv --reuid vcap --regid vcap --init-groups cat "$1" >/dev/null 2>&1 && echo "read $1"; }
 try /var/vcap/jobs/kube-apiserver/health/client.key

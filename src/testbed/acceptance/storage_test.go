@@ -80,7 +80,7 @@ func (l *lab) checkVolumesOfTheCloud(t *testing.T, want ...string) {
 // it.
 func (l *lab) hangDriver(t *testing.T, instance string) func(*testing.T) {
 	t.Helper()
-	const pidfile = "/var/vcap/sys/run/ebs-csi-node/ebs-csi-node.pid"
+	const pidfile = "/run/kubernetes-bosh/ebs-csi-node/ebs-csi-node.pid"
 	pid := strings.TrimSpace(l.ssh(t, instance, "cat", pidfile))
 	l.ssh(t, instance, "kill", "-STOP", pid)
 	return func(t *testing.T) {

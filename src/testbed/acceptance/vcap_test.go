@@ -35,11 +35,11 @@ func TestVcapGetsNothing(t *testing.T) {
 		for _, path := range []string{
 			"/var/vcap/data/cloud-provider/node.json", "/var/vcap/data/cloud-provider", "/var/vcap/data/kubelet",
 			"/var/vcap/data/containerd",
-			"/var/vcap/data/cni/bin", "/var/vcap/sys/run/kubelet", "/var/vcap/sys/run/containerd",
-			"/var/vcap/sys/run/flannel",
-			"/var/vcap/sys/run/kube-proxy", "/var/vcap/sys/log/kubelet", "/var/vcap/sys/log/containerd",
+			"/var/vcap/data/cni/bin", "/run/kubernetes-bosh/kubelet", "/run/kubernetes-bosh/containerd",
+			"/run/kubernetes-bosh/flannel",
+			"/run/kubernetes-bosh/kube-proxy", "/var/vcap/sys/log/kubelet", "/var/vcap/sys/log/containerd",
 			"/var/vcap/sys/log/flannel",
-			"/var/vcap/sys/log/cloud-provider", "/var/vcap/sys/log/kube-proxy", "/var/vcap/sys/run/network-policy",
+			"/var/vcap/sys/log/cloud-provider", "/var/vcap/sys/log/kube-proxy", "/run/kubernetes-bosh/network-policy",
 			"/var/vcap/sys/log/network-policy", "/var/vcap/data/bpm", "/var/vcap/sys/run/bpm",
 			"/var/vcap/sys/run/bpm-runc",
 		} {
@@ -57,7 +57,7 @@ func TestVcapGetsNothing(t *testing.T) {
 		t.Run("capabilities of "+process, func(t *testing.T) {
 			status := l.ssh(
 				t, "control/0", "sh", "-c",
-				fmt.Sprintf("cat /proc/$(cat /var/vcap/sys/run/%s/%s.pid)/status", process, process),
+				fmt.Sprintf("cat /proc/$(cat /run/kubernetes-bosh/%s/%s.pid)/status", process, process),
 			)
 			// NET_ADMIN, NET_RAW and SYS_RESOURCE are 12, 13 and 24; this machine may lack the last.
 			if !regexp.MustCompile(`(?m)^CapBnd:\s*00000000(00|01)003000$`).MatchString(status) ||

@@ -311,7 +311,7 @@ var operations = map[string]operation{
 // pidfile returns where a process's pid is, and the instance that the tests kill it on.
 func pidfile(process string) (instance, file string) {
 	if process == "ebs-csi-node" || process == "ebs-csi-registrar" {
-		return "worker/0", "/var/vcap/sys/run/ebs-csi-node/" + process + ".pid"
+		return "worker/0", "/run/kubernetes-bosh/ebs-csi-node/" + process + ".pid"
 	}
 	return "control/0", "/var/vcap/sys/run/bpm/ebs-csi-controller/" + process + ".pid"
 }

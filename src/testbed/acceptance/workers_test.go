@@ -202,8 +202,8 @@ func (l *lab) checkRootsFiles(t *testing.T, instance string) {
 	t.Helper()
 	out := l.ssh(
 		t, instance, "sh", "-c",
-		"stat -L -c '%n %U:%G %a' /var/vcap/data/kubelet /var/vcap/sys/run/kubelet /var/vcap/sys/run/containerd "+
-			"/run/containerd /var/vcap/sys/run/flannel /var/vcap/sys/run/kube-proxy /var/vcap/data/cni/bin "+
+		"stat -L -c '%n %U:%G %a' /var/vcap/data/kubelet /run/kubernetes-bosh/kubelet /run/kubernetes-bosh/containerd "+
+			"/run/containerd /run/kubernetes-bosh/flannel /run/kubernetes-bosh/kube-proxy /var/vcap/data/cni/bin "+
 			"/var/vcap/jobs/kubelet/config/join_secret /var/vcap/jobs/kubelet/config/home/.docker/config.json "+
 			"/var/vcap/jobs/kube-proxy/config/client.key",
 	)

@@ -55,6 +55,12 @@ func TestJobsAgreeOnTheNode(t *testing.T) {
 	}
 }
 
+// below returns a script that finds what is in /var/vcap, and run files of root's processes, below another directory.
+func below(root string, script []byte) []byte {
+	script = bytes.ReplaceAll(script, []byte("/run/kubernetes-bosh"), []byte(root+"/sys/run"))
+	return bytes.ReplaceAll(script, []byte("/var/vcap"), []byte(root))
+}
+
 // TestKubeletDrain runs kubelet's pre-stop and drain in the Director's order, with a fake of our program that
 // records how it is called.
 func TestKubeletDrain(t *testing.T) {
@@ -109,7 +115,7 @@ func TestKubeletDrain(t *testing.T) {
 				"#!/bin/bash\necho noise\necho \"${0##*/} $*\" >>"+root+"/calls\nexit "+test.status+"\n",
 			)
 			for _, script := range []string{"pre-stop", "drain"} {
-				write("jobs/kubelet/bin/"+script, strings.ReplaceAll(string(scripts["bin/"+script]), "/var/vcap", root))
+				write("jobs/kubelet/bin/"+script, string(below(root, scripts["bin/"+script])))
 			}
 			write("sys/log/kubelet/drain.stderr.log", "")
 			if test.without == "" {
@@ -225,7 +231,7 @@ func TestKubeletStaysStoppedAfterDrain(t *testing.T) {
 		"sys/run/kubelet/x":                  nil,
 	}
 	for _, script := range []string{"pre-start", "pre-stop", "ctl"} {
-		files["jobs/kubelet/bin/"+script] = bytes.ReplaceAll(scripts["bin/"+script], []byte("/var/vcap"), []byte(root))
+		files["jobs/kubelet/bin/"+script] = below(root, scripts["bin/"+script])
 	}
 	for path, content := range files {
 		path = filepath.Join(root, path)
@@ -316,7 +322,7 @@ func TestFlannelIsReadyWithANewSubnetFile(t *testing.T) {
 			files := map[string][]byte{
 				"sys/run/flannel/flannel.pid":        []byte("7\n"),
 				"sys/log/flannel/flannel.stderr.log": []byte("level=INFO msg=started\nno route to host\n"),
-				"ready":                              bytes.ReplaceAll(script, []byte("/var/vcap"), []byte(root)),
+				"ready":                              below(root, script),
 			}
 			if test.age != 0 {
 				files["sys/run/flannel/subnet.env"] = []byte(test.subnet)

@@ -14,18 +14,21 @@ var nodeJobs = []string{
 	"node-termination-handler",
 }
 
-// TestNodesStartWithoutPreStart: after a reboot monit starts the processes without pre-start, with an empty
-// /var/vcap/sys/run and the kernel's own settings. All of that belongs to the start.
+// runFiles is the directory of run files of root's processes, in which only root can write.
+const runFiles = "/run/kubernetes-bosh/"
+
+// TestNodesStartWithoutPreStart: after a reboot monit starts the processes without pre-start, with an empty /run and
+// the kernel's own settings. All of that belongs to the start.
 func TestNodesStartWithoutPreStart(t *testing.T) {
 	modules, settings := map[string]bool{}, map[string]string{}
 	for _, job := range nodeJobs {
 		files := mustRender(t, job, inputFor(t, job))
 		// A reboot removes kubelet's marker file, as pre-start does.
 		markers := strings.NewReplacer(
-			"/var/vcap/sys/run/kubelet/leaving", "", "/var/vcap/sys/run/kubelet/undeployed", "",
+			runFiles+"kubelet/leaving", "", runFiles+"kubelet/undeployed", "",
 		)
 		prestart := markers.Replace(string(files["bin/pre-start"]))
-		for _, word := range []string{"modprobe", "sysctl", "mkdir", "chown", "/sys/run/"} {
+		for _, word := range []string{"modprobe", "sysctl", "mkdir", "chown", "/run/"} {
 			if strings.Contains(prestart, word) {
 				t.Errorf("%s: pre-start uses %s, which a reboot undoes", job, word)
 			}
@@ -36,10 +39,10 @@ func TestNodesStartWithoutPreStart(t *testing.T) {
 		}
 		owned := false
 		for _, directory := range config.Directories {
-			owned = owned || directory.Path == "/var/vcap/sys/run/"+job
+			owned = owned || directory.Path == runFiles+job
 		}
 		if !owned {
-			t.Errorf("%s: start does not take /var/vcap/sys/run/%s from vcap", job, job)
+			t.Errorf("%s: start does not create %s%s", job, runFiles, job)
 		}
 		for _, module := range config.KernelModules {
 			modules[module] = true

@@ -1,0 +1,78 @@
+package templates
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"kubernetes-release/launcher"
+)
+
+var (
+	pidfiles = regexp.MustCompile(`(?m)^check process (\S+)\n  with pidfile (\S+)$`)
+	dataDirs = regexp.MustCompile(`dataDir: (\S+)`)
+)
+
+// TestPidfilesAreWhereOnlyRootWrites: monit takes a process for running while its pidfile names one, whoever wrote it
+// (Util_isProcessRunning in monit's util.c), and starts nothing then. In /var/vcap/sys/run, which is empty after a
+// reboot, every user can be the first. bpm has its pidfiles there.
+func TestPidfilesAreWhereOnlyRootWrites(t *testing.T) {
+	found := map[string]string{}
+	for _, job := range jobNames(t) {
+		files := mustRender(t, job, inputFor(t, job))
+		for _, m := range pidfiles.FindAllStringSubmatch(string(files["monit"]), -1) {
+			found[m[1]] = m[2]
+			want := runFiles + job + "/" + m[1] + ".pid"
+			if strings.Contains(string(files["monit"]), "kube-launcher bpm start "+job) {
+				want = "/var/vcap/sys/run/bpm/" + job + "/" + m[1] + ".pid"
+			}
+			if m[2] != want {
+				t.Errorf("job %s: the pidfile of %s is %s, want %s", job, m[1], m[2], want)
+			}
+		}
+	}
+	for _, job := range jobNames(t) {
+		for name, content := range mustRender(t, job, inputFor(t, job)) {
+			if filepath.Base(name) != "flags.json" {
+				continue
+			}
+			config, err := launcher.Parse(content, "/var/vcap/jobs/"+job+"/"+name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if config.Pidfile != "" && config.Pidfile != found[config.Process] {
+				t.Errorf("%s: the launcher writes %s, monit reads %s", job, config.Pidfile, found[config.Process])
+			}
+		}
+	}
+	if len(found) < 20 {
+		t.Errorf("only %d processes found", len(found))
+	}
+}
+
+// TestAddressesOfPodsAreRoots: the CNI plugin host-local, which runs as root, keeps the addresses of pods in a
+// directory that it creates with the first pod after a reboot, and follows links in it (Reserve in
+// plugins/ipam/host-local/backend/disk/backend.go).
+func TestAddressesOfPodsAreRoots(t *testing.T) {
+	spec, err := os.ReadFile("../../../jobs/flannel/spec")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := dataDirs.FindStringSubmatch(string(spec))
+	if dir == nil {
+		t.Fatal("flannel's cni_config names no directory for addresses")
+	}
+	files := mustRender(t, "containerd", inputFor(t, "containerd"))
+	config, err := launcher.Parse(files["config/flags.json"], "/var/vcap/jobs/containerd/config/flags.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, directory := range config.Directories {
+		if directory.Path == dir[1] && directory.Mode == "0700" {
+			return
+		}
+	}
+	t.Errorf("containerd, which runs the plugin, starts without taking %s from other users", dir[1])
+}
