@@ -40,7 +40,7 @@ const (
 	// packets of VXLAN. kube-proxy uses 0x4000 (iptables.masqueradeBit) and network-policy 0x30000 (pod.go and
 	// policy.go in pkg/controllers/netpol of kube-router); both leave the other bits as they are.
 	tunnelMark = 0x00100000
-	// setSize is how many pods have a count of their connections: at least those of a node.
+	// setSize is how many addresses have a count of their connections: at least those of a node's pods.
 	setSize = 65536
 	// podDevices are a node's ends of its pods' links, as the CNI plugin ptp names them (RandomVethName in pkg/ip of
 	// containernetworking/plugins).
@@ -70,6 +70,8 @@ type Config struct {
 	LocalPorts []LocalPort `json:"local_ports"`
 	// Connections limits those of each pod.
 	Connections Connections `json:"connections"`
+	// Clients limits those that each address has to servers of the VM.
+	Clients Clients `json:"clients"`
 	// VerifySource is whether pods send from their own addresses only.
 	VerifySource bool     `json:"verify_source"`
 	Metadata     Metadata `json:"metadata"`
@@ -93,6 +95,12 @@ type Connections struct {
 	APIPort uint16 `json:"api_port"`
 	// Total is how many that leave the pod's link, of all protocols.
 	Total uint32 `json:"total"`
+}
+
+// Clients says how many connections each address has to these ports of TCP of the VM together, 0 without a limit.
+type Clients struct {
+	Ports       []uint16 `json:"ports"`
+	Connections uint32   `json:"connections"`
 }
 
 // Metadata says who reads instance metadata.
@@ -246,17 +254,23 @@ func (c Config) rules() map[string][]string {
 		// the Service's address.
 		add("output", "fib daddr type local", port, notOf(local.Users), reject)
 	}
-	for _, limit := range c.Connections.limits() {
-		// The kernel counts what its connection tracking has. It looks at all connections of the pod for each new one.
+	for _, limit := range c.limits() {
+		// The kernel counts what its connection tracking has. It looks at all of the address for each new connection.
 		count := fmt.Sprintf("ct state new add @%s { ip saddr ct count over %d }", limit.set, limit.count)
-		if limit.set == apiConnections {
+		switch limit.set {
+		case apiConnections:
 			port := fmt.Sprintf("tcp dport %d", c.Connections.APIPort)
 			add("input", "ip saddr", pods, port, count, reject) // an API server of this VM
 			add("forward", "ip saddr", pods, "ip daddr @"+instances, port, count, reject)
-			continue
-		}
-		for _, chain := range []string{"input", "forward"} {
-			add(chain, "iifname !=", vxlanDevices, "ip saddr", pods, count, "counter drop")
+		case clientConnections:
+			// The VM's own clients come by lo. Those by IPv6, of which the release has none, share one count.
+			port := "iifname != lo tcp dport " + list(c.Clients.Ports)
+			add("input", port, count, reject)
+			add("input", "meta nfproto ipv6", port, fmt.Sprintf("ct state new ct count over %d", limit.count), reject)
+		default:
+			for _, chain := range []string{"input", "forward"} {
+				add(chain, "iifname !=", vxlanDevices, "ip saddr", pods, count, "counter drop")
+			}
 		}
 	}
 	if c.VerifySource {
@@ -277,18 +291,21 @@ func (c Config) rules() map[string][]string {
 	return rules
 }
 
-// The sets of pods whose connections are counted.
-const apiConnections, allConnections = "api-connections", "all-connections"
+// The sets of addresses whose connections are counted, the first two of pods.
+const apiConnections, allConnections, clientConnections = "api-connections", "all-connections", "client-connections"
 
-// limit is how many connections a pod can have of those that a set counts.
+// limit is how many connections an address can have of those that a set counts.
 type limit struct {
 	set   string
 	count uint32
 }
 
 // limits returns those that there are.
-func (c Connections) limits() []limit {
-	limits := []limit{{apiConnections, c.API}, {allConnections, c.Total}}
+func (c Config) limits() []limit {
+	limits := []limit{
+		{apiConnections, c.Connections.API}, {allConnections, c.Connections.Total},
+		{clientConnections, c.Clients.Connections},
+	}
 	return slices.DeleteFunc(limits, func(l limit) bool { return l.count == 0 })
 }
 
@@ -326,7 +343,7 @@ func (c Config) transaction(tx *knftables.Transaction, addresses []netip.Addr) {
 	tx.Add(&knftables.Table{Comment: knftables.PtrTo("rules of the BOSH job node-firewall")})
 	tx.Add(&knftables.Set{Name: instances, Type: "ipv4_addr"})
 	members(tx, addresses)
-	for _, limit := range c.Connections.limits() {
+	for _, limit := range c.limits() {
 		tx.Add(&knftables.Set{
 			Name: limit.set, Type: "ipv4_addr", Flags: []knftables.SetFlag{knftables.DynamicFlag},
 			Size: knftables.PtrTo[uint64](setSize),
@@ -468,11 +485,11 @@ func (f *Firewall) write(ctx context.Context, addresses []netip.Addr) error {
 	tx := f.nft.NewTransaction()
 	f.config.transaction(tx, addresses)
 	err := f.nft.Run(ctx, tx)
-	if err == nil || len(f.config.Connections.limits()) == 0 {
+	if err == nil || len(f.config.limits()) == 0 {
 		return err
 	}
 	unlimited := f.config
-	unlimited.Connections = Connections{}
+	unlimited.Connections, unlimited.Clients = Connections{}, Clients{}
 	tx = f.nft.NewTransaction()
 	unlimited.transaction(tx, addresses)
 	if f.nft.Run(ctx, tx) != nil {

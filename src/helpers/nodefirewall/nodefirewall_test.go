@@ -915,6 +915,18 @@ func (n namespace) hold(t *testing.T, port int) {
 // open opens connections, and returns how many it could before the first error, the error, and what closes them.
 func (n namespace) open(t *testing.T, count int, address string) (opened int, closeAll func(), refused error) {
 	t.Helper()
+	return n.openFrom(t, count, "", address)
+}
+
+// openFrom does so from an address, or from that which the kernel chooses.
+func (n namespace) openFrom(t *testing.T, count int, source, address string) (
+	opened int, closeAll func(), refused error,
+) {
+	t.Helper()
+	dialer := net.Dialer{Timeout: time.Second}
+	if source != "" {
+		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(source)}
+	}
 	var connections []net.Conn
 	closeAll = func() {
 		for _, connection := range connections {
@@ -925,7 +937,7 @@ func (n namespace) open(t *testing.T, count int, address string) (opened int, cl
 	t.Cleanup(closeAll)
 	refused = n.Do(func() error {
 		for range count {
-			connection, err := net.DialTimeout("tcp", address, time.Second)
+			connection, err := dialer.Dial("tcp", address)
 			if err != nil {
 				return err
 			}
@@ -999,6 +1011,61 @@ func TestPodsHaveLimitedConnections(t *testing.T) {
 	expect("without limits, a pod", w.pod, api, many)
 }
 
+// TestClientsHaveLimitedConnections is root on a worker, or a machine that is no VM of it, that opens as many as
+// it can of connections to etcd, API servers, kubelets or kube-proxy, and sends nothing.
+func TestClientsHaveLimitedConnections(t *testing.T) {
+	const many, limit = 60, 20
+	w := newWorld(t)
+	for _, port := range []int{2379, 2380, 6443, 8080, 10256} {
+		w.node.hold(t, port)
+	}
+	at := func(port int) string { return net.JoinHostPort(ownAddress, strconv.Itoa(port)) }
+	expect := func(what string, from namespace, source, address string, want int) (closeAll func()) {
+		t.Helper()
+		opened, closeAll, err := from.openFrom(t, many, source, address)
+		if opened != want {
+			t.Errorf("%s opened %d connections to %s, want %d: %v", what, opened, address, want, err)
+		}
+		return closeAll
+	}
+	for _, source := range []string{otherNode, stranger} {
+		expect("without the table, "+source, w.network, source, at(2380), many)()
+	}
+	ports := []uint16{2379, 2380, 6443, 10256}
+	f := w.firewall(t, func(c *Config) { c.Clients = Clients{Ports: ports, Connections: limit} })
+	w.apply(t, f)
+	closeAll := expect("another VM", w.network, otherNode, at(2380), limit)
+	for _, port := range ports {
+		opened, _, err := w.network.openFrom(t, 1, otherNode, at(int(port)))
+		if opened > 0 || err == nil || timedOut(err) {
+			t.Errorf("a VM that has as many as it can, to port %d: %d, %v, want a refusal", port, opened, err)
+		}
+	}
+	expect("a machine that is none", w.network, stranger, at(6443), limit)
+	expect("a pod", w.pod, "", at(10256), limit)
+	expect("machines by IPv6", w.network, "", "[fd00::4]:2379", limit)
+	for what, other := range map[string]struct {
+		from    namespace
+		address string
+	}{
+		"a VM to another port":    {w.network, at(8080)},
+		"a VM's own clients":      {w.node, at(2379)},
+		"those on loopback":       {w.node, "127.0.0.1:2380"},
+		"by IPv6 to another port": {w.network, "[fd00::4]:8080"},
+	} {
+		expect(what, other.from, "", other.address, many)
+	}
+
+	// Connections that end make room.
+	closeAll()
+	deadline := time.Now().Add(arrival)
+	for opened := 0; opened == 0; time.Sleep(50 * time.Millisecond) {
+		if opened, _, _ = w.network.openFrom(t, 1, otherNode, at(2379)); opened == 0 && time.Now().After(deadline) {
+			t.Fatal("a VM that has closed its connections cannot open another")
+		}
+	}
+}
+
 // refusing is a kernel that refuses rules with a text, such as one that cannot count connections.
 type refusing struct {
 	knftables.Interface
@@ -1016,7 +1083,10 @@ func (n refusing) Run(ctx context.Context, tx *knftables.Transaction) error {
 func TestKernelsThatDoNotCountConnections(t *testing.T) {
 	w := newWorld(t)
 	w.network.serve(t, 2379, 6443)
-	f := w.firewall(t, func(c *Config) { c.Connections = Connections{API: 1, APIPort: 6443} })
+	f := w.firewall(t, func(c *Config) {
+		c.Connections = Connections{API: 1, APIPort: 6443}
+		c.Clients = Clients{Ports: []uint16{6443}, Connections: 1}
+	})
 	var log strings.Builder
 	f.nft, f.log = refusing{f.nft, "ct count"}, slog.New(slog.NewTextHandler(&log, nil))
 	w.apply(t, f)

@@ -338,6 +338,7 @@ var everything = map[string]values{
 		"extra_args": values{"sync-period": "1m"},
 	},
 	"node-firewall": {
+		"clients": values{"max_connections": 9000, "ports": []any{2379}},
 		"local":   values{"ports": []any{values{"port": 3312, "users": []any{"root", 1900000004}}}},
 		"overlay": values{"ports": []any{4789}},
 		"pods": values{

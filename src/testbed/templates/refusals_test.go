@@ -1520,6 +1520,12 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{`pods.max_api_connections is "many"`, "0 for no limit"},
 		},
 		{
+			"connections of clients",
+			"node-firewall",
+			values{"clients": values{"max_connections": -1}},
+			[]string{"clients.max_connections is -1", "0 for no limit"},
+		},
+		{
 			"a local port without users",
 			"node-firewall",
 			values{"local": values{"ports": []any{3312}}},
