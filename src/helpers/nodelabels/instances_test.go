@@ -17,7 +17,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
 
 	"kubernetes-release/addons"
 	"kubernetes-release/addons/addonstest"
@@ -275,4 +277,29 @@ func patchLabels(t *testing.T, client kubernetes.Interface, name, subresource st
 		subresources = append(subresources, subresource)
 	}
 	return patchMetadata(t, client, name, map[string]any{"labels": labels}, subresources...)
+}
+
+// TestNodesAreForgotten is a node that registers again and again while its instance is looked for.
+func TestNodesAreForgotten(t *testing.T) {
+	instances := &Instances{Records: writeRecords(t), Deployment: "Kube", Domain: "bosh"}
+	keeper := NewKeeper(fake.NewClientset(), instances, slog.New(slog.DiscardHandler))
+	node := func(uid types.UID) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-3c5e8f1a", UID: uid}}
+	}
+	for _, uid := range []types.UID{"deleted", "replaced"} {
+		if uid == "replaced" {
+			if err := keeper.informer().GetIndexer().Add(node("new")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := keeper.instance(t.Context(), node(uid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(keeper.known) > 0 {
+		t.Errorf("Nodes that are gone are kept: %v", keeper.known)
+	}
+	if _, err := keeper.instance(t.Context(), node("new")); err != nil || len(keeper.known) != 1 {
+		t.Errorf("the Node that is there: %v, %v", keeper.known, err)
+	}
 }

@@ -309,3 +309,55 @@ func TestNodesCannotKeepTheirNode(t *testing.T) {
 		}
 	}
 }
+
+// TestNodesAreReadyWhenTheyAreKnown is root on a worker that registers again and again as Ready, so that the AWS Load
+// Balancer Controller finds a Node without a provider ID and changes no load balancer.
+func TestNodesAreReadyWhenTheyAreKnown(t *testing.T) {
+	cluster := withPolicies(t)
+	worker := cluster.ClientFor("system:node:"+stolen, "system:nodes")
+	condition := func(status corev1.ConditionStatus) []corev1.NodeCondition {
+		return []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+	}
+	nodes := worker.CoreV1().Nodes()
+	created, err := nodes.Create(t.Context(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: stolen}, Status: corev1.NodeStatus{Conditions: condition("True")},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(created.Status.Conditions) > 0 {
+		t.Errorf("a Node is registered with the conditions %v", created.Status.Conditions)
+	}
+	report := func(status corev1.ConditionStatus) error {
+		node, err := nodes.Get(t.Context(), stolen, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		node.Status.Conditions = condition(status)
+		_, err = nodes.UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
+		return err
+	}
+	kubetest.MustForbid(t, "an unknown Node", report("True"), "when kubelet-csr-approver knows its instance")
+	label := func(value any) {
+		t.Helper()
+		labels := map[string]any{"bosh.io/addresses": value}
+		if err := patchLabels(t, cluster.Admin(), stolen, "", labels); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	// The friends: kubelet before, and when its instance is known, and one that was Ready before there was a policy.
+	for _, status := range []corev1.ConditionStatus{"False", "Unknown"} {
+		if err := report(status); err != nil {
+			t.Errorf("a Node that is not known, with Ready %s: %v", status, err)
+		}
+	}
+	label("10.0.0.4")
+	if err := report("True"); err != nil {
+		t.Errorf("a Node that is known: %v", err)
+	}
+	label(nil)
+	if err := report("True"); err != nil {
+		t.Errorf("a Node that is Ready already: %v", err)
+	}
+}

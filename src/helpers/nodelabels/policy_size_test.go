@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -54,7 +55,7 @@ func TestNodesAreSmall(t *testing.T) {
 			}
 		}
 	}
-	const lists = "1000 labels, annotations and taints"
+	const lists = "1000 labels, annotations, taints and resources"
 	for _, subresources := range [][]string{nil, {"status"}} {
 		for _, field := range []string{"annotations", "labels"} {
 			err := patchMetadata(t, worker, stolen, map[string]any{field: many(1100)}, subresources...)
@@ -68,6 +69,20 @@ func TestNodesAreSmall(t *testing.T) {
 		}
 	}
 	kubetest.MustForbid(t, "addresses", status(addresses), "100 addresses")
+	conditions := func(s *corev1.NodeStatus) {
+		for i := range 101 {
+			condition := corev1.NodeCondition{Type: corev1.NodeConditionType(fmt.Sprintf("A%d", i))}
+			s.Conditions = append(s.Conditions, condition)
+		}
+	}
+	kubetest.MustForbid(t, "conditions", status(conditions), "100 addresses and conditions")
+	resources := func(s *corev1.NodeStatus) {
+		s.Capacity = corev1.ResourceList{}
+		for i := range 1001 {
+			s.Capacity[corev1.ResourceName(fmt.Sprintf("example.com/a%d", i))] = resource.MustParse("1")
+		}
+	}
+	kubetest.MustForbid(t, "resources", status(resources), lists)
 	kubetest.MustForbid(t, "images", status(images(1000)), "262144 characters")
 	taints := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: stolen}}
 	for i := range 1001 {
