@@ -158,7 +158,7 @@ test-lab: release lab ## Run test-acceptance and test-first-cluster, and test-pr
 test-programs: release lab ## Run the tests with real programs and VMs; needs root
 	@ci/prometheus.sh promtool
 	@ci/vsphere.sh
-	@cd src/components/network-policy && $(BESIDE) $(AS_BUILT) go test .
+	@for pin in kubernetes network-policy; do (cd src/components/$$pin && $(BESIDE) $(AS_BUILT) go test .) || exit 1; done
 	@for module in $(MODULES); do (cd src/$$module && $(PROGRAMS) $(BESIDE) go test -race -timeout 30m $$($(PROGRAM_TESTS) | grep -vx ./templates)); done
 	@cd src/testbed && $(PROGRAMS) $(BESIDE) $(UNCACHED) -timeout 30m ./templates
 test-acceptance: release lab ## Deploy in labs and look at the clusters; needs root
