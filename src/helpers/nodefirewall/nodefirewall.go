@@ -93,6 +93,8 @@ type Connections struct {
 	// API is how many to the API servers of the deployment, at APIPort.
 	API     uint32 `json:"api"`
 	APIPort uint16 `json:"api_port"`
+	// DNS is how many by TCP to DNS servers of the node and in pods.
+	DNS uint32 `json:"dns"`
 	// Total is how many that leave the pod's link, of all protocols.
 	Total uint32 `json:"total"`
 }
@@ -262,6 +264,9 @@ func (c Config) rules() map[string][]string {
 			port := fmt.Sprintf("tcp dport %d", c.Connections.APIPort)
 			add("input", "ip saddr", pods, port, count, reject) // an API server of this VM
 			add("forward", "ip saddr", pods, "ip daddr @"+instances, port, count, reject)
+		case dnsConnections:
+			add("input", "ip saddr", pods, "tcp dport 53", count, reject)
+			add("forward", "ip saddr", pods, "ip daddr", pods, "tcp dport 53", count, reject)
 		case clientConnections:
 			// The VM's own clients come by lo. Those by IPv6, of which the release has none, share one count.
 			port := "iifname != lo tcp dport " + list(c.Clients.Ports)
@@ -291,8 +296,13 @@ func (c Config) rules() map[string][]string {
 	return rules
 }
 
-// The sets of addresses whose connections are counted, the first two of pods.
-const apiConnections, allConnections, clientConnections = "api-connections", "all-connections", "client-connections"
+// The sets of addresses whose connections are counted, all but the last of pods.
+const (
+	apiConnections    = "api-connections"
+	dnsConnections    = "dns-connections"
+	allConnections    = "all-connections"
+	clientConnections = "client-connections"
+)
 
 // limit is how many connections an address can have of those that a set counts.
 type limit struct {
@@ -303,8 +313,8 @@ type limit struct {
 // limits returns those that there are.
 func (c Config) limits() []limit {
 	limits := []limit{
-		{apiConnections, c.Connections.API}, {allConnections, c.Connections.Total},
-		{clientConnections, c.Clients.Connections},
+		{apiConnections, c.Connections.API}, {dnsConnections, c.Connections.DNS},
+		{allConnections, c.Connections.Total}, {clientConnections, c.Clients.Connections},
 	}
 	return slices.DeleteFunc(limits, func(l limit) bool { return l.count == 0 })
 }

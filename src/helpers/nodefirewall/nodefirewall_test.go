@@ -949,11 +949,13 @@ func (n namespace) openFrom(t *testing.T, count int, source, address string) (
 }
 
 // TestPodsHaveLimitedConnections is a pod that opens as many connections as it can: to API servers, which have a limit
-// of open files for all their clients, or to others, which use up the node's connection tracking.
+// of open files for all their clients, to DNS servers, which have 64 kB in memory for each, or to others, which use up
+// the node's connection tracking.
 func TestPodsHaveLimitedConnections(t *testing.T) {
 	const many, limit = 60, 20
 	w := newWorld(t)
 	for _, n := range []namespace{w.node, w.network} {
+		n.hold(t, 53)
 		n.hold(t, 6443)
 		n.hold(t, 8080)
 	}
@@ -1007,8 +1009,20 @@ func TestPodsHaveLimitedConnections(t *testing.T) {
 	}
 	expect("with a limit for all, its neighbor", w.neighbor, remotePod+":8080", limit)
 	expect("with a limit for all, a process of the node", w.node, remotePod+":8080", many)
+
+	const dns, ownDNS = remotePod + ":53", ownAddress + ":53"
+	w.apply(t, w.firewall(t, func(c *Config) { c.Connections = Connections{DNS: limit} }))
+	expect("with a limit for DNS, a pod", w.pod, dns, limit)
+	expect("with a limit for DNS, a pod that has as many as it can, to its node", w.pod, ownDNS, 0)
+	expect("with a limit for DNS, its neighbor, to its node", w.neighbor, ownDNS, limit)
+	for _, address := range []string{remotePod + ":8080", stranger + ":53"} {
+		expect("with a limit for DNS, a pod that has as many as it can, to another server", w.pod, address, many)
+	}
+	expect("with a limit for DNS, a process of the node", w.node, dns, many)
 	w.apply(t, w.firewall(t, nil))
-	expect("without limits, a pod", w.pod, api, many)
+	for _, address := range []string{api, dns, ownDNS} {
+		expect("without limits, a pod", w.pod, address, many)
+	}
 }
 
 // TestClientsHaveLimitedConnections is root on a worker, or a machine that is no VM of it, that opens as many as

@@ -343,7 +343,7 @@ var everything = map[string]values{
 		"overlay": values{"ports": []any{4789}},
 		"pods": values{
 			"blocked_ports": []any{2379, 10250}, "verify_source": false,
-			"max_api_connections": 50, "max_connections": 5000,
+			"max_api_connections": 50, "max_connections": 5000, "max_dns_connections": 100,
 		},
 		"metadata": values{"restricted": true, "users": []any{"root", 1000}, "pods": true},
 	},

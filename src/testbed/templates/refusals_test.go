@@ -1526,6 +1526,12 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{"clients.max_connections is -1", "0 for no limit"},
 		},
 		{
+			"connections of pods to DNS servers",
+			"node-firewall",
+			values{"pods": values{"max_dns_connections": -1}},
+			[]string{"pods.max_dns_connections is -1", "0 for no limit"},
+		},
+		{
 			"a local port without users",
 			"node-firewall",
 			values{"local": values{"ports": []any{3312}}},
