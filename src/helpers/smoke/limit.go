@@ -12,16 +12,22 @@ const maxAnswer = 64 << 10
 
 func errTooLong() error { return fmt.Errorf("the answer has more than %d bytes", maxAnswer) }
 
-// limitedTransport makes a longer answer an error.
+// limitedTransport makes a longer answer an error, and a redirect, by which a node would send the errand to what only a
+// control VM reaches.
 type limitedTransport struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (t limitedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := t.next.RoundTrip(request)
-	if err == nil {
-		response.Body = &limitedBody{ReadCloser: response.Body}
+	if err != nil {
+		return nil, err
 	}
-	return response, err
+	if response.StatusCode >= 300 && response.StatusCode < 400 {
+		_ = response.Body.Close()
+		return nil, fmt.Errorf("%s answers with a redirect", request.URL)
+	}
+	response.Body = &limitedBody{ReadCloser: response.Body}
+	return response, nil
 }
 
 type limitedBody struct {

@@ -84,6 +84,27 @@ func TestNodesCannotFillMemory(t *testing.T) {
 	}
 }
 
+// TestNodesCannotRedirect: the errand runs on a control VM, which reaches what a node does not.
+func TestNodesCannotRedirect(t *testing.T) {
+	var reached atomic.Bool
+	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Store(true) }))
+	defer target.Close()
+	server := httptest.NewServer(http.RedirectHandler(target.URL, http.StatusFound))
+	defer server.Close()
+	pods, err := newExecutor(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, ask := range map[string]func() (string, error){
+		"log":    func() (string, error) { return pods.logs(t.Context(), "ns", "web") },
+		"answer": func() (string, error) { return pods.proxy(t.Context(), "ns", "web", 80) },
+	} {
+		if text, err := ask(); err == nil || !strings.Contains(err.Error(), "redirect") || reached.Load() {
+			t.Errorf("%s: got %q, %v; the other server was asked: %t", name, text, err, reached.Load())
+		}
+	}
+}
+
 // TestReportsAreForTerminals: what a node says of a pod can be a sequence that a terminal obeys.
 func TestReportsAreForTerminals(t *testing.T) {
 	var output bytes.Buffer
