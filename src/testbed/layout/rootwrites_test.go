@@ -16,7 +16,7 @@ const onVMs = "../../helpers"
 
 // elsewhere are its folders that do not run as root on VMs: what runs in an image, where operators work or in tests,
 // and what the functions below are part of.
-var elsewhere = []string{"cmd/smoke-server", "cloud/aws/account", "internal"}
+var elsewhere = []string{"addons/addonstest", "cmd/smoke-server", "cloud/aws/account", "internal"}
 
 // writing are the functions that create or change files by a path, and follow the links in it. internal/rootfile does
 // it without.
