@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 )
 
 // maxAnswer is how much a node may send in one answer, in bytes: that of the test server is a name.
@@ -22,12 +23,18 @@ func (t limitedTransport) RoundTrip(request *http.Request) (*http.Response, erro
 	if err != nil {
 		return nil, err
 	}
-	if response.StatusCode >= 300 && response.StatusCode < 400 {
+	if to, err := response.Location(); err == nil && !addsSlash(request.URL, to) {
 		_ = response.Body.Close()
-		return nil, fmt.Errorf("%s answers with a redirect", request.URL)
+		return nil, fmt.Errorf("%s answers with a redirect to %s, which is not followed", request.URL, to)
 	}
 	response.Body = &limitedBody{ReadCloser: response.Body}
 	return response, nil
+}
+
+// addsSlash reports whether a redirect is the API server's own, from proxy to proxy/ (proxyRedirectsforRootPath in
+// pkg/util/proxy/upgradeaware.go of k8s.io/apimachinery).
+func addsSlash(from, to *url.URL) bool {
+	return to.Scheme == from.Scheme && to.Host == from.Host && to.Path == from.Path+"/"
 }
 
 type limitedBody struct {

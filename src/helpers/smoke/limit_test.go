@@ -103,6 +103,22 @@ func TestNodesCannotRedirect(t *testing.T) {
 			t.Errorf("%s: got %q, %v; the other server was asked: %t", name, text, err, reached.Load())
 		}
 	}
+
+	// The API server adds a slash to the path by a redirect.
+	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/") {
+			http.Redirect(w, r, r.URL.Path+"/", http.StatusMovedPermanently)
+			return
+		}
+		_, _ = w.Write([]byte("web-1"))
+	}))
+	defer server.Close()
+	if pods, err = newExecutor(&rest.Config{Host: server.URL}); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := pods.proxy(t.Context(), "ns", "web", 80); err != nil || text != "web-1" {
+		t.Errorf("by a redirect to the same path with a slash: %q, %v", text, err)
+	}
 }
 
 // TestReportsAreForTerminals: what a node says of a pod can be a sequence that a terminal obeys.
