@@ -27,7 +27,7 @@ func (l *lab) checkPodsOfEveryNode(t *testing.T, nodes []string) {
 	}
 }
 
-// checkTunnelEndsAtPods connects to a port of the control VM that kube-proxy serves on all its addresses, at the one
+// checkTunnelEndsAtPods connects to the API server of the control VM, which serves on all its addresses, at the one
 // that the VM has in the pod network: others reach that by VXLAN, which the cloud's firewall between VMs does not look
 // into.
 func (l *lab) checkTunnelEndsAtPods(t *testing.T) {
@@ -39,7 +39,7 @@ func (l *lab) checkTunnelEndsAtPods(t *testing.T) {
 	connect := func(instance string) (string, error) {
 		return l.run(
 			time.Minute, "ssh", instance, "curl", "-sS", "--noproxy", "*", "--max-time", "5", "-o", "/dev/null",
-			"http://"+address+":10256/healthz",
+			"--insecure", "https://"+address+":6443/healthz",
 		)
 	}
 	if out, err := connect("control/0"); err != nil {
