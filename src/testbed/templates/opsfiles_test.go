@@ -760,9 +760,15 @@ var opsCases = withProviders(map[string]opsCase{
 		ops: []string{"expose-kubelets-to-pods.yml"},
 	}, func(t *testing.T, p *director.Plan) {
 		for _, name := range nodeGroups {
-			config := string(file(t, group(t, p, name), "node-firewall", "config/firewall.json"))
-			if !strings.Contains(config, "6444") || strings.Contains(config, "10250") {
-				t.Errorf("%s: pods cannot connect to what is in %s", name, config)
+			var config struct {
+				Ports []int `json:"blocked_ports"`
+			}
+			content := file(t, group(t, p, name), "node-firewall", "config/firewall.json")
+			if err := json.Unmarshal(content, &config); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Contains(config.Ports, 6444) || slices.Contains(config.Ports, 10250) {
+				t.Errorf("%s: pods cannot connect to %v", name, config.Ports)
 			}
 		}
 	}},
