@@ -165,7 +165,7 @@ func loseCloud(waits string, actions ...string) func(context.Context, *Cluster) 
 		started := time.Now()
 		err := c.withoutCloud(ctx, started, waits, actions)
 		back := time.Now()
-		err = errors.Join(err, c.simulator(ctx, http.MethodDelete, ""))
+		err = errors.Join(err, c.answerCalls(ctx))
 		if err != nil {
 			return nil, err
 		}
@@ -175,14 +175,8 @@ func loseCloud(waits string, actions ...string) func(context.Context, *Cluster) 
 }
 
 func (c *Cluster) withoutCloud(ctx context.Context, started time.Time, waits string, actions []string) error {
-	for _, action := range actions {
-		if err := c.simulator(
-			ctx,
-			http.MethodPost,
-			fmt.Sprintf(`{"action": %q, "kind": "reset"}`, action),
-		); err != nil {
-			return err
-		}
+	if err := c.resetCalls(ctx, actions...); err != nil {
+		return err
 	}
 	if _, err := killEach(firstWorker, waits)(ctx, c); err != nil {
 		return err
@@ -204,6 +198,22 @@ func (c *Cluster) withoutCloud(ctx context.Context, started time.Time, waits str
 		return err
 	}
 	return wait(ctx, started, cloudTime)
+}
+
+// resetCalls lets the simulated cloud reset all connections with calls of these actions.
+func (c *Cluster) resetCalls(ctx context.Context, actions ...string) error {
+	for _, action := range actions {
+		fault := fmt.Sprintf(`{"action": %q, "kind": "reset"}`, action)
+		if err := c.simulator(ctx, http.MethodPost, fault); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answerCalls lets it answer all again.
+func (c *Cluster) answerCalls(ctx context.Context) error {
+	return c.simulator(ctx, http.MethodDelete, "")
 }
 
 // simulator changes the faults of the simulated cloud.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,7 +37,7 @@ func loseKMS(ctx context.Context, c *Cluster) ([]Part, error) {
 		}
 	}
 	lost := time.Now()
-	if err := c.simulator(ctx, http.MethodPost, `{"action": "kms:*", "kind": "reset"}`); err != nil {
+	if err := c.resetCalls(ctx, "kms:*"); err != nil {
 		return nil, err
 	}
 	err := poll.Within(ctx, refusalTimeout, secretInterval, func(ctx context.Context) error {
@@ -56,7 +55,7 @@ func loseKMS(ctx context.Context, c *Cluster) ([]Part, error) {
 		})
 	}
 	back := time.Now()
-	if err = errors.Join(err, c.simulator(ctx, http.MethodDelete, "")); err != nil {
+	if err = errors.Join(err, c.answerCalls(ctx)); err != nil {
 		return nil, err
 	}
 	err = poll.Within(ctx, recoverTimeout, secretInterval, func(ctx context.Context) error {

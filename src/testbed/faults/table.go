@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -248,14 +247,14 @@ func rebootAll(ctx context.Context, c *Cluster) ([]Part, error) {
 
 // loseIssuer lets S3 reset all connections while the control VMs are updated. Each has published the same keys before.
 func loseIssuer(ctx context.Context, c *Cluster) ([]Part, error) {
-	if err := c.simulator(ctx, http.MethodPost, `{"action": "s3:*", "kind": "reset"}`); err != nil {
+	if err := c.resetCalls(ctx, "s3:*"); err != nil {
 		return nil, err
 	}
 	c.toggleChanges()
 	started := time.Now()
 	err := c.up(ctx)
 	took := time.Since(started)
-	return []Part{{"all control VMs are updated", took}}, errors.Join(err, c.simulator(ctx, http.MethodDelete, ""))
+	return []Part{{"all control VMs are updated", took}}, errors.Join(err, c.answerCalls(ctx))
 }
 
 // changes is an ops-file that updates the control VMs.
