@@ -307,11 +307,10 @@ func (k *Keeper) instance(ctx context.Context, object *corev1.Node) (Instance, e
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.known[object.UID] = found
 	// forget is called after the Node is gone from the list: what was deleted meanwhile would stay, and a node can
 	// register again and again.
-	if current, err := k.nodes.Get(object.Name); err != nil || current.UID != object.UID {
-		delete(k.known, object.UID)
+	if current, err := k.nodes.Get(object.Name); err == nil && current.UID == object.UID {
+		k.known[object.UID] = found
 	}
 	return found, nil
 }
