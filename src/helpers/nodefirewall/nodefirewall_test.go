@@ -948,6 +948,17 @@ func (n namespace) openFrom(t *testing.T, count int, source, address string) (
 	return len(connections), closeAll, refused
 }
 
+// awaitRoom waits until one can be opened again, after others have been closed.
+func (n namespace) awaitRoom(t *testing.T, source, address string) {
+	t.Helper()
+	deadline := time.Now().Add(arrival)
+	for opened := 0; opened == 0; time.Sleep(50 * time.Millisecond) {
+		if opened, _, _ = n.openFrom(t, 1, source, address); opened == 0 && time.Now().After(deadline) {
+			t.Fatalf("who has closed the connections cannot open another to %s", address)
+		}
+	}
+}
+
 // TestPodsHaveLimitedConnections is a pod that opens as many connections as it can: to API servers, which have a limit
 // of open files for all their clients, to DNS servers, which have 64 kB in memory for each, or to others, which use up
 // the node's connection tracking.
@@ -995,12 +1006,7 @@ func TestPodsHaveLimitedConnections(t *testing.T) {
 	expect("a pod that has as many as it can, after a deploy", w.pod, api, 0)
 	// Connections that end make room.
 	closeAll()
-	deadline := time.Now().Add(arrival)
-	for opened := 0; opened == 0; time.Sleep(50 * time.Millisecond) {
-		if opened, _, _ = w.pod.open(t, 1, api); opened == 0 && time.Now().After(deadline) {
-			t.Fatal("a pod that has closed its connections cannot open another")
-		}
-	}
+	w.pod.awaitRoom(t, "", api)
 
 	w.apply(t, w.firewall(t, func(c *Config) { c.Connections = Connections{Total: limit} }))
 	expect("with a limit for all, a pod", w.pod, otherNode+":8080", limit)
@@ -1072,12 +1078,7 @@ func TestClientsHaveLimitedConnections(t *testing.T) {
 
 	// Connections that end make room.
 	closeAll()
-	deadline := time.Now().Add(arrival)
-	for opened := 0; opened == 0; time.Sleep(50 * time.Millisecond) {
-		if opened, _, _ = w.network.openFrom(t, 1, otherNode, at(2379)); opened == 0 && time.Now().After(deadline) {
-			t.Fatal("a VM that has closed its connections cannot open another")
-		}
-	}
+	w.network.awaitRoom(t, otherNode, at(2379))
 }
 
 // refusing is a kernel that refuses rules with a text, such as one that cannot count connections.

@@ -353,7 +353,7 @@ func TestNodesRequestSmallCertificates(t *testing.T) {
 	kubetest.MustForbid(
 		t, "a large annotation", create(nil, map[string]string{"example.com/note": large}), "8192 characters",
 	)
-	kubetest.MustForbid(t, "text behind the request", create([]byte(large), nil))
+	kubetest.MustForbid(t, "text behind the request", create([]byte(large), nil), "unable to parse csr")
 	if err := create(nil, nil); err != nil {
 		t.Errorf("kubelet's request: %v", err)
 	}
