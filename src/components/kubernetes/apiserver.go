@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/cli/flag"
@@ -74,6 +75,12 @@ func runAPIServer(ctx context.Context, opts options.CompletedOptions) error {
 	}
 	extra := &config.KubeAPIs.ControlPlane.Extra
 	extra.ProxyTransport = limitPages(extra.ProxyTransport)
+	for _, options := range []*generic.RESTOptionsGetter{
+		&config.KubeAPIs.ControlPlane.Generic.RESTOptionsGetter, &config.Aggregator.GenericConfig.RESTOptionsGetter,
+		&config.ApiExtensions.GenericConfig.RESTOptionsGetter, &config.ApiExtensions.ExtraConfig.CRDRESTOptionsGetter,
+	} {
+		repeatLostWrites(options)
+	}
 	outermost := config.Aggregator.GenericConfig
 	chainOf := outermost.BuildHandlerChainFunc
 	outermost.BuildHandlerChainFunc = func(next http.Handler, c *server.Config) http.Handler {

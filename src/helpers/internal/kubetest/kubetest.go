@@ -56,6 +56,8 @@ type Options struct {
 	// APIServerFlags are additional flags of kube-apiserver, which override those that Start sets. The program takes
 	// --authorization-config only without --authorization-mode, which is then left out.
 	APIServerFlags []string
+	// EtcdURL is the client URL of a running etcd. Without it, Start runs one.
+	EtcdURL string
 	// Issuer is that of service account tokens, if it is not https://kubernetes.default.svc.
 	Issuer string
 }
@@ -202,17 +204,20 @@ func (c *Cluster) start(b binaries, options Options) error {
 	if err := c.writeKeys(); err != nil {
 		return err
 	}
-	etcdURL := "http://" + net.JoinHostPort(loopback, ports[0])
-	etcd, err := c.run(b.etcd, etcdFlags(c.path("etcd"), etcdURL, "http://"+net.JoinHostPort(loopback, ports[1])))
-	if err != nil {
-		return err
+	c.etcdURL = options.EtcdURL
+	if c.etcdURL == "" {
+		c.etcdURL = "http://" + net.JoinHostPort(loopback, ports[0])
+		flags := etcdFlags(c.path("etcd"), c.etcdURL, "http://"+net.JoinHostPort(loopback, ports[1]))
+		etcd, err := c.run(b.etcd, flags)
+		if err != nil {
+			return err
+		}
+		if err := etcd.waitUntil(httpOK(http.DefaultClient, c.etcdURL+"/health")); err != nil {
+			return err
+		}
 	}
-	if err := etcd.waitUntil(httpOK(http.DefaultClient, etcdURL+"/health")); err != nil {
-		return err
-	}
-	c.etcdURL = etcdURL
 	flags := append(
-		c.apiserverFlags(etcdURL, ports[2]),
+		c.apiserverFlags(c.etcdURL, ports[2]),
 		"--service-account-issuer="+cmp.Or(options.Issuer, "https://kubernetes.default.svc"),
 	)
 	if !slices.ContainsFunc(options.APIServerFlags, isAuthorizationConfig) {
