@@ -86,6 +86,7 @@ func runAPIServer(ctx context.Context, opts options.CompletedOptions) error {
 	outermost.BuildHandlerChainFunc = func(next http.Handler, c *server.Config) http.Handler {
 		return chainOf(limitPatches(next), c)
 	}
+	sendClientsAway(&outermost.Config)
 	completed, err := config.Complete()
 	if err != nil {
 		return err

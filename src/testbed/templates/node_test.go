@@ -171,7 +171,7 @@ func TestControlVMsHandOver(t *testing.T) {
 	const log = " --log=ROOT/sys/log/JOB/drain.stderr.log"
 	for job, arguments := range map[string]string{
 		"etcd":           "move-etcd-leader" + log + " --config=ROOT/jobs/etcd/config/members.json",
-		"kube-apiserver": "stop-process --job=JOB --timeout=34s --again-after=14s" + log,
+		"kube-apiserver": "stop-process --job=JOB --timeout=35s --again-after=15s" + log,
 		"kube-controller-manager": "stop-process --job=JOB --timeout=20s --lease=JOB " +
 			"--kubeconfig=ROOT/jobs/JOB/config/kubeconfig.json" + log,
 		"cloud-controller-manager": "stop-process --job=JOB --timeout=20s --lease=JOB " +

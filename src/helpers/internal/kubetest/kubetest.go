@@ -263,6 +263,9 @@ func (c *Cluster) awaitReady() error {
 	return c.apiserver.waitUntil(httpOK(client, "https://"+c.address+"/readyz"))
 }
 
+// Stop stops kube-apiserver and returns when it has exited.
+func (c *Cluster) Stop() { c.apiserver.stop() }
+
 // Restart stops kube-apiserver and starts it again, which reads its files again. AwaitReady waits until it serves.
 func (c *Cluster) Restart() {
 	c.t.Helper()

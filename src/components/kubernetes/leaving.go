@@ -1,0 +1,92 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/apiserver/pkg/server"
+)
+
+// timeToLeave is for how long clients of an API server that stops can leave it before it refuses requests: the last
+// part of --shutdown-delay-duration, which job kube-apiserver makes longer by it.
+const timeToLeave = time.Second
+
+// sendClientsAway lets clients leave an API server that stops before it refuses any of their requests.
+//
+// The API server starts to refuse requests with 503 when it starts to close its port and connections (RunWithContext in
+// pkg/server/genericapiserver.go of k8s.io/apiserver), so that requests that are on their way are lost to clients that
+// retry nothing. Here it closes its port first, so that who connects again finds another API server, and sends GOAWAY
+// with each answer.
+func sendClientsAway(config *server.Config) {
+	if config.ShutdownDelayDuration < timeToLeave {
+		return // as the only API server, which nobody can leave for another
+	}
+	port := &closingListener{Listener: config.SecureServing.Listener, served: make(chan struct{})}
+	config.SecureServing.Listener = port
+	leaving := make(chan struct{})
+	go func() {
+		<-config.ShutdownInitiatedNotify()
+		time.Sleep(config.ShutdownDelayDuration - timeToLeave)
+		port.refuse()
+		close(leaving)
+	}()
+	chainOf := config.BuildHandlerChainFunc
+	config.BuildHandlerChainFunc = func(next http.Handler, c *server.Config) http.Handler {
+		return goAwayWhen(leaving, chainOf(next, c))
+	}
+}
+
+// goAwayWhen closes each connection when its current requests have been answered, once leaving is closed.
+func goAwayWhen(leaving <-chan struct{}, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-leaving:
+			w.Header().Set("Connection", "close") // by HTTP/2 it becomes GOAWAY
+		default:
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// closingListener can close its port some time before its server stops to serve, which takes the end of Accept for a
+// failure (RunServer in pkg/server/secure_serving.go of k8s.io/apiserver).
+type closingListener struct {
+	net.Listener
+	once   sync.Once
+	served chan struct{} // closed by Close
+
+	mu      sync.Mutex
+	refused bool
+}
+
+// refuse closes the port, but lets Accept wait for Close.
+func (l *closingListener) refuse() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refused = true
+	_ = l.Listener.Close()
+}
+
+func (l *closingListener) Accept() (net.Conn, error) {
+	connection, err := l.Listener.Accept()
+	if err != nil && l.closedEarly() {
+		<-l.served
+	}
+	return connection, err
+}
+
+func (l *closingListener) Close() error {
+	l.once.Do(func() { close(l.served) })
+	if l.closedEarly() {
+		return nil
+	}
+	return l.Listener.Close()
+}
+
+func (l *closingListener) closedEarly() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.refused
+}

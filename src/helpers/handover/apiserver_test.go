@@ -1,0 +1,79 @@
+package handover
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"kubernetes-release/internal/kubetest"
+)
+
+// TestAPIServerRefusesNothingBeforeItsClientsLeave stops an API server under the load of clients that keep their
+// connection and retry nothing. Each must be able to leave, to another API server, before a request of its own is
+// refused: all of its requests succeed until its next connection is refused.
+func TestAPIServerRefusesNothingBeforeItsClientsLeave(t *testing.T) {
+	const clients = 20
+	cluster := kubetest.Start(t, kubetest.Options{APIServerFlags: []string{"--shutdown-delay-duration=2s"}})
+	for _, protocol := range []string{"HTTP/2.0", "HTTP/1.1"} {
+		t.Run(protocol, func(t *testing.T) {
+			var stopping sync.WaitGroup
+			started := make(chan struct{}, clients)
+			for range clients {
+				client := keepingClient(t, cluster.AdminConfig(), protocol)
+				stopping.Go(func() {
+					answered := 0
+					for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); answered++ {
+						response, err := client.Get(cluster.AdminConfig().Host + "/api/v1/namespaces/default")
+						if answered > 0 && errors.Is(err, syscall.ECONNREFUSED) {
+							return // left
+						}
+						if err != nil {
+							t.Errorf("request %d: %v", answered, err)
+							return
+						}
+						_, err = io.Copy(io.Discard, response.Body) // or HTTP/1.1 does not keep the connection
+						if err := errors.Join(err, response.Body.Close()); err != nil {
+							t.Errorf("request %d: %v", answered, err)
+							return
+						}
+						if response.StatusCode != http.StatusOK || response.Proto != protocol {
+							t.Errorf("request %d: %s by %s", answered, response.Status, response.Proto)
+							return
+						}
+						if answered == 0 {
+							started <- struct{}{}
+						}
+					}
+					t.Errorf("has not left within a minute, after %d requests", answered)
+				})
+			}
+			for range clients {
+				<-started
+			}
+			cluster.Stop()
+			stopping.Wait()
+			cluster.Restart()
+			cluster.AwaitReady()
+		})
+	}
+}
+
+// keepingClient is a client that retries nothing, not even what was sent on a connection that was closed.
+func keepingClient(t *testing.T, config *rest.Config, protocol string) *http.Client {
+	t.Helper()
+	settings, err := rest.TLSConfigFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{TLSClientConfig: settings, Protocols: new(http.Protocols)}
+	transport.Protocols.SetHTTP1(protocol == "HTTP/1.1")
+	transport.Protocols.SetHTTP2(protocol == "HTTP/2.0")
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
