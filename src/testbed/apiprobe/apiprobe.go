@@ -46,10 +46,6 @@ type Report struct {
 type Requests struct {
 	Sent   int `json:"sent"`
 	Failed int `json:"failed"`
-	// LeaderMoved are those of the failed ones that etcd refused or lost because its leadership moved.
-	LeaderMoved int `json:"leader_moved"`
-	// ShuttingDown are those of the failed ones that an API server refused, with Retry-After, while it closed.
-	ShuttingDown int `json:"shutting_down"`
 	// LongestGap is the longest time without a successful response.
 	LongestGap Duration `json:"longest_gap"`
 	GapEnded   string   `json:"gap_ended,omitempty"`
@@ -95,15 +91,6 @@ func (r Report) Failures() int {
 	return r.Reads.Failed + r.Writes.Failed + r.Watch.Failed + r.Watch.Missed + len(r.Lost)
 }
 
-// LeaderMoved is the number of failures of which etcd says that the move of its leadership is the reason. No setting of
-// etcd or of the API server avoids them: docs/decisions/0016-updates-without-failed-requests.md.
-func (r Report) LeaderMoved() int { return r.Reads.LeaderMoved + r.Writes.LeaderMoved }
-
-// ShuttingDown is the number of failures that an API server answered with 503 and Retry-After because it closed.
-// Nothing has been done, and client-go sends the request again. No setting of the API server avoids them:
-// docs/decisions/0016-updates-without-failed-requests.md.
-func (r Report) ShuttingDown() int { return r.Reads.ShuttingDown + r.Writes.ShuttingDown }
-
 // LongestGap is the longest of the report's gaps.
 func (r Report) LongestGap() time.Duration {
 	return time.Duration(max(r.Reads.LongestGap, r.Writes.LongestGap, r.Watch.LongestLag))
@@ -117,10 +104,8 @@ func (r Report) String() string {
 		Requests
 	}{{"reads", r.Reads}, {"writes", r.Writes}} {
 		fmt.Fprintf(
-			&b, "%s: %d of %d failed (%d because etcd's leadership moved, %d at an API server that closed), "+
-				"longest gap %s (until %s), slowest %s\n",
-			kind.name, kind.Failed, kind.Sent, kind.LeaderMoved, kind.ShuttingDown, text(kind.LongestGap),
-			kind.GapEnded, text(kind.Slowest),
+			&b, "%s: %d of %d failed, longest gap %s (until %s), slowest %s\n",
+			kind.name, kind.Failed, kind.Sent, text(kind.LongestGap), kind.GapEnded, text(kind.Slowest),
 		)
 		writeLines(&b, kind.Slow)
 		writeLines(&b, kind.Errors)

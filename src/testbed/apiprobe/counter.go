@@ -2,11 +2,8 @@ package apiprobe
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // maxErrors is how many errors of a kind are kept.
@@ -45,12 +42,6 @@ func (c *counter) add(request *stages, err error) {
 	c.r.Sent++
 	if err != nil {
 		c.r.Failed++
-		switch {
-		case leaderMoved(err):
-			c.r.LeaderMoved++
-		case shuttingDown(err):
-			c.r.ShuttingDown++
-		}
 		c.errors.add(sent, err)
 		return
 	}
@@ -59,26 +50,6 @@ func (c *counter) add(request *stages, err error) {
 	c.slow.add(request, took)
 	c.gap(now)
 	c.success = now
-}
-
-// leaderMoved tells whether etcd refused or lost a proposal because its leadership moved. The API server passes on
-// only etcd's text, with status 500. A leader that hands over refuses the proposals of its own clients
-// (ErrProposalDropped in raft.go of go.etcd.io/raft), and drops those of other members, whose clients wait until they
-// time out. Only the member that leads next knows why: any other answers with a plain timeout (updateLeadership and
-// parseProposeCtxErr in server/etcdserver/server.go of etcd).
-func leaderMoved(err error) bool {
-	const timedOut = "etcdserver: request timed out"
-	text := err.Error()
-	return strings.HasSuffix(text, timedOut) ||
-		strings.Contains(text, timedOut+", possibly due to previous leader failure") ||
-		strings.Contains(text, "raft proposal dropped")
-}
-
-// shuttingDown tells whether an API server that stops refused a request before anything was done. It does so between
-// the moment when it counts its last requests and the one when GOAWAY reaches the client
-// (pkg/server/filters/waitgroup.go of k8s.io/apiserver), and asks the client to send the request again.
-func shuttingDown(err error) bool {
-	return apierrors.IsServiceUnavailable(err) && strings.Contains(err.Error(), "apiserver is shutting down")
 }
 
 func (c *counter) gap(now time.Time) {
