@@ -29,7 +29,7 @@ type command struct {
 // listCommands prints a line for each program that a pidfile names, under bpm the child of the process in it: pidfile,
 // uid, gid, and in base64 the working directory, and the command line and environment as in /proc.
 const listCommands = `
-for file in "$1"/bpm/*/*.pid "$1"/*/*.pid /run/kubernetes-bosh/*/*.pid; do
+for file in "$1"/bpm/*/*.pid /run/kubernetes-bosh/*/*.pid; do
   [ -s "$file" ] || continue
   pid=$(tr -d '[:space:]' <"$file")
   [[ $file != "$1"/bpm/* ]] || pid=$(pgrep --oldest --parent "$pid")
