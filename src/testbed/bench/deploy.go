@@ -176,15 +176,21 @@ func (d *Deploys) measure(ctx context.Context) ([]Figure, error) {
 	return append([]Figure{ready}, memoryFigures(processes)...), nil
 }
 
-// deployNote describes what only the deploy does, and the ratio without the largest such part.
+// deployNote describes what only the deploy does, and the ratio without the largest such part, and without all.
 func deployNote(f Figure) string {
-	note := "A start by hand uses an existing VM, secrets and files; the time of the deploy includes creating them."
+	const note = "A start by hand uses an existing VM, secrets and files; the time of the deploy includes creating " +
+		"them. Without the generation of secrets the ratio is %.2f, and from the start of the jobs on, which both " +
+		"do, it is %.2f."
+	var variables, both float64
 	for _, p := range f.Parts {
-		if p.Name == phaseVariables {
-			note += fmt.Sprintf(" Without the generation of secrets the ratio is %.2f.", (f.Ours-p.Value)/f.Base)
+		switch p.Name {
+		case phaseVariables:
+			variables = p.Value
+		case phaseStart, phasePostStart, phaseRest:
+			both += p.Value
 		}
 	}
-	return note
+	return fmt.Sprintf(note, (f.Ours-variables)/f.Base, both/f.Base)
 }
 
 func (d *Deploys) say(format string, arguments ...any) {
