@@ -23,7 +23,8 @@ import (
 )
 
 // apiServerCommand is that of kube-apiserver (NewAPIServerCommand in cmd/kube-apiserver/app/server.go of Kubernetes),
-// but keeps requests from using up its memory and processors.
+// but keeps requests from using up its memory and processors, and clients from noticing that it stops or that
+// etcd's leadership moves, see docs/decisions/0044-limits-in-the-api-server.md and 0045-repeated-writes.md.
 func apiServerCommand() *cobra.Command {
 	ctx := server.SetupSignalContext()
 	opts := options.NewServerRunOptions()
