@@ -378,7 +378,7 @@ func applyAddons(t *testing.T) {
 				"--kubeconfig=/var/vcap/jobs/kubernetes-addons/config/kubeconfig.json",
 				"--client-certificate=/var/vcap/jobs/kubernetes-addons/config/bootstrap.pem",
 				"--client-key=/var/vcap/jobs/kubernetes-addons/config/bootstrap.key", "apply", "--server-side",
-				"--validate=strict", "-f", path,
+				"--force-conflicts", "--validate=strict", "-f", path,
 			)
 			return err
 		})

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -275,5 +276,38 @@ func TestPermissionsOfNamespacesComeFirst(t *testing.T) {
 	}
 	if compared < 4 {
 		t.Errorf("%d users have been looked at", compared)
+	}
+}
+
+// TestExtensionAPIServersCanReadParameters: an extension API server that is built as the API server is asks the
+// policies of the release too, and is not ready before it has read what they take as parameters.
+func TestExtensionAPIServersCanReadParameters(t *testing.T) {
+	var readable []any
+	parameters := map[string]string{} // resources, by the manifest that needs them
+	for _, job := range jobNames(t) {
+		for path, text := range mustRender(t, job, withAllLinks(t, job)) {
+			if !strings.HasPrefix(path, "config/manifests/") {
+				continue
+			}
+			for _, object := range objects(t, text) {
+				if metadata, _ := object["metadata"].(values); metadata["name"] == "system:auth-delegator" {
+					for _, rule := range object["rules"].([]any) {
+						readable = append(readable, rule.(values)["resources"].([]any)...)
+					}
+				}
+				specification, _ := object["spec"].(values)
+				if kind, ok := specification["paramKind"].(values); ok {
+					parameters[path+" of job "+job] = strings.ToLower(kind["kind"].(string)) + "s"
+				}
+			}
+		}
+	}
+	if len(parameters) == 0 {
+		t.Fatal("no policy has parameters")
+	}
+	for where, resource := range parameters {
+		if !slices.Contains(readable, any(resource)) {
+			t.Errorf("%s takes %s as parameters, and system:auth-delegator may read only %v", where, resource, readable)
+		}
 	}
 }
