@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
+	"iter"
 	"math/big"
 	"net"
 	"os"
@@ -242,35 +243,42 @@ func checkCipherSuites(t *testing.T) {
 	}
 }
 
+// manifests yields the manifests that jobs render for kubernetes-addons, with their objects in order.
+func manifests(t *testing.T) iter.Seq2[string, []values] {
+	return func(yield func(string, []values) bool) {
+		for _, job := range jobNames(t) {
+			for path, text := range mustRender(t, job, withAllLinks(t, job)) {
+				if strings.HasPrefix(path, "config/manifests/") && !yield(path+" of job "+job, objects(t, text)) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // TestPermissionsOfNamespacesComeFirst: a process starts when it has a permission of a ClusterRole (access_review in
 // flags.json). kubernetes-addons applies the objects of a manifest in their order, so what a namespace's Role permits
 // must be bound before.
 func TestPermissionsOfNamespacesComeFirst(t *testing.T) {
 	compared := 0
-	for _, job := range jobNames(t) {
-		for path, text := range mustRender(t, job, withAllLinks(t, job)) {
-			if !strings.HasPrefix(path, "config/manifests/") {
-				continue
-			}
-			last := map[string]any{}
-			for _, object := range objects(t, text) {
-				if kind := object["kind"]; kind == "RoleBinding" || kind == "ClusterRoleBinding" {
-					for _, s := range object["subjects"].([]any) {
-						if subject := s.(values); subject["kind"] == "User" {
-							last[subject["name"].(string)] = kind
-						}
+	for manifest, objects := range manifests(t) {
+		last := map[string]any{}
+		for _, object := range objects {
+			if kind := object["kind"]; kind == "RoleBinding" || kind == "ClusterRoleBinding" {
+				for _, s := range object["subjects"].([]any) {
+					if subject := s.(values); subject["kind"] == "User" {
+						last[subject["name"].(string)] = kind
 					}
 				}
 			}
-			for user, kind := range last {
-				compared++
-				if kind != "ClusterRoleBinding" {
-					t.Errorf(
-						"%s of job %s binds a Role of a namespace to %s after ClusterRoles: its processes start "+
-							"without it",
-						path, job, user,
-					)
-				}
+		}
+		for user, kind := range last {
+			compared++
+			if kind != "ClusterRoleBinding" {
+				t.Errorf(
+					"%s binds a Role of a namespace to %s after ClusterRoles: its processes start without it", manifest,
+					user,
+				)
 			}
 		}
 	}
@@ -283,31 +291,28 @@ func TestPermissionsOfNamespacesComeFirst(t *testing.T) {
 // policies of the release too, and is not ready before it has read what they take as parameters.
 func TestExtensionAPIServersCanReadParameters(t *testing.T) {
 	var readable []any
-	parameters := map[string]string{} // resources, by the manifest that needs them
-	for _, job := range jobNames(t) {
-		for path, text := range mustRender(t, job, withAllLinks(t, job)) {
-			if !strings.HasPrefix(path, "config/manifests/") {
-				continue
+	needed := map[string]string{} // by which manifest, for each resource
+	for manifest, objects := range manifests(t) {
+		for _, object := range objects {
+			if metadata, _ := object["metadata"].(values); metadata["name"] == "system:auth-delegator" {
+				for _, rule := range object["rules"].([]any) {
+					readable = append(readable, rule.(values)["resources"].([]any)...)
+				}
 			}
-			for _, object := range objects(t, text) {
-				if metadata, _ := object["metadata"].(values); metadata["name"] == "system:auth-delegator" {
-					for _, rule := range object["rules"].([]any) {
-						readable = append(readable, rule.(values)["resources"].([]any)...)
-					}
-				}
-				specification, _ := object["spec"].(values)
-				if kind, ok := specification["paramKind"].(values); ok {
-					parameters[path+" of job "+job] = strings.ToLower(kind["kind"].(string)) + "s"
-				}
+			specification, _ := object["spec"].(values)
+			if kind, ok := specification["paramKind"].(values); ok {
+				needed[strings.ToLower(kind["kind"].(string))+"s"] = manifest
 			}
 		}
 	}
-	if len(parameters) == 0 {
+	if len(needed) == 0 {
 		t.Fatal("no policy has parameters")
 	}
-	for where, resource := range parameters {
+	for resource, manifest := range needed {
 		if !slices.Contains(readable, any(resource)) {
-			t.Errorf("%s takes %s as parameters, and system:auth-delegator may read only %v", where, resource, readable)
+			t.Errorf(
+				"%s takes %s as parameters, and system:auth-delegator may read only %v", manifest, resource, readable,
+			)
 		}
 	}
 }
