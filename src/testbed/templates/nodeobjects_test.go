@@ -1,11 +1,16 @@
 package templates
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -121,4 +126,64 @@ func TestNodesPublishDevicesOfDriversThatAreListed(t *testing.T) {
 	eventually.Succeeds(t, 30*time.Second, "a driver with an account of its own publishes devices", func() error {
 		return publish(driver, "nic.example.com")
 	})
+}
+
+// TestKubeletRequestsCertificatesOfItsPods is kubelet with a pod that mounts a certificate: its request is owned by the
+// pod (createPodCertificateRequest in podcertificatemanager.go of kubelet), and by no other.
+func TestKubeletRequestsCertificatesOfItsPods(t *testing.T) {
+	s := startTenants(t)
+	applyManifests(t, s.Cluster, nil, "10-nodes.yml", "50-pods.yml")
+	certificate := &corev1.PodCertificateProjection{
+		SignerName: "example.com/mesh", KeyType: "ECDSAP256", CredentialBundlePath: "bundle.pem",
+	}
+	mounts := corev1.Volume{Name: "certificate", VolumeSource: corev1.VolumeSource{
+		Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{PodCertificate: certificate}}},
+	}}
+	pods := s.admin.CoreV1().Pods("tenant")
+	spec := corev1.PodSpec{NodeName: "worker", Volumes: []corev1.Volume{mounts}}
+	pod, err := pods.Create(t.Context(), podOf("web", spec), metav1.CreateOptions{})
+	s.must(err)
+	other, err := pods.Create(t.Context(), podOf("other", spec), metav1.CreateOptions{})
+	s.must(err)
+	node, err := s.admin.CoreV1().Nodes().Get(t.Context(), "worker", metav1.GetOptions{})
+	s.must(err)
+	account, err := s.admin.CoreV1().ServiceAccounts("tenant").Get(
+		t.Context(), pod.Spec.ServiceAccountName, metav1.GetOptions{},
+	)
+	s.must(err)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	s.must(err)
+	stub, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	s.must(err)
+	day := int32(24 * 60 * 60)
+	worker := s.ClientFor("system:node:worker", "system:nodes")
+	request := func(owner metav1.OwnerReference) error {
+		_, err := worker.CertificatesV1().PodCertificateRequests("tenant").Create(
+			t.Context(), &certificatesv1.PodCertificateRequest{
+				ObjectMeta: metav1.ObjectMeta{
+					GenerateName: "req-", OwnerReferences: []metav1.OwnerReference{owner},
+				},
+				Spec: certificatesv1.PodCertificateRequestSpec{
+					SignerName: certificate.SignerName, MaxExpirationSeconds: &day, StubPKCS10Request: stub,
+					PodName: pod.Name, PodUID: pod.UID,
+					ServiceAccountName: account.Name, ServiceAccountUID: account.UID,
+					NodeName: "worker", NodeUID: node.UID,
+				},
+			}, metav1.CreateOptions{},
+		)
+		return err
+	}
+	eventually.Succeeds(t, 30*time.Second, "kubelet asks for a certificate of its pod", func() error {
+		return request(metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID})
+	})
+	yes := true
+	for what, owner := range map[string]metav1.OwnerReference{
+		"another pod": {APIVersion: "v1", Kind: "Pod", Name: other.Name, UID: other.UID},
+		"its Node":    {APIVersion: "v1", Kind: "Node", Name: "worker", UID: node.UID},
+		"a pod that cannot end": {
+			APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, BlockOwnerDeletion: &yes,
+		},
+	} {
+		kubetest.MustForbid(t, "a request owned by "+what, request(owner), "only the pod of the request as the owner")
+	}
 }
