@@ -188,7 +188,7 @@ FAIL second-check: i-1
 	}
 }
 
-func TestRedact(t *testing.T) {
+func TestReportIsClean(t *testing.T) {
 	r := NewReport(
 		Config{},
 		[]Result{
@@ -202,8 +202,11 @@ func TestRedact(t *testing.T) {
 		time.Now(),
 		0,
 	)
-	r.Explanations = []Explanation{{Lines: []string{"secret-key-123"}}}
-	r.Redact("secret-key-123", "", "e")
+	r.Explanations = []Explanation{{Lines: []string{"secret-key-123", "subnet \x1b[2J\r"}}}
+	r.Clean("secret-key-123", "", "e")
+	if got := r.Explanations[0].Lines[1]; got != `subnet \x1b[2J\r` {
+		t.Errorf("a terminal would obey %q", got)
+	}
 	var b bytes.Buffer
 	_ = r.WriteJSON(&b)
 	if strings.Contains(b.String(), "secret-key") || strings.Count(b.String(), "[redacted]") != 5 ||

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/exposition"
+	"kubernetes-release/internal/printable"
 	"kubernetes-release/internal/rootfile"
 	"kubernetes-release/node"
 )
@@ -182,12 +183,13 @@ func (r *Report) CallCount(service string) int {
 	return n
 }
 
-// Redact replaces every occurrence of the given secrets in the report's texts. It is the last line of defense: no
+// Clean replaces every occurrence of the given secrets in the report's texts, and characters that a terminal obeys
+// (printable.Text), because not only operators give names and tags. Against secrets it is the last line of defense: no
 // text should contain one.
-func (r *Report) Redact(secrets ...string) {
+func (r *Report) Clean(secrets ...string) {
 	list := &Secrets{}
 	list.Add(secrets...)
-	clean := list.Clean
+	clean := func(text string) string { return printable.Text(list.Clean(text)) }
 	for i := range r.Results {
 		result := &r.Results[i]
 		result.Note = clean(result.Note)

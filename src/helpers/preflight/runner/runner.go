@@ -128,7 +128,7 @@ func (o Options) newReport(config preflight.Config, outcome *cloud.Outcome, star
 	report := preflight.NewReport(config, outcome.Results, started, o.Clock.Since(started))
 	report.Node, report.Machine = outcome.Identity, outcome.Machine
 	report.Explanations, report.Calls = outcome.Explanations, outcome.Calls
-	report.Redact(outcome.Secrets...)
+	report.Clean(outcome.Secrets...)
 	return report
 }
 
