@@ -23,14 +23,14 @@ func sendClientsAway(config *server.Config) {
 	if config.ShutdownDelayDuration < timeToLeave {
 		return // as the only API server, which nobody can leave for another
 	}
-	port := &closingListener{Listener: config.SecureServing.Listener, served: make(chan struct{})}
-	config.SecureServing.Listener = port
 	leaving := make(chan struct{})
+	port := config.SecureServing.Listener
+	config.SecureServing.Listener = &servedListener{Listener: port, leaving: leaving, served: make(chan struct{})}
 	go func() {
 		<-config.ShutdownInitiatedNotify()
 		time.Sleep(config.ShutdownDelayDuration - timeToLeave)
-		port.refuse()
 		close(leaving)
+		_ = port.Close()
 	}()
 	chainOf := config.BuildHandlerChainFunc
 	config.BuildHandlerChainFunc = func(next http.Handler, c *server.Config) http.Handler {
@@ -41,52 +41,43 @@ func sendClientsAway(config *server.Config) {
 // goAwayWhen closes each connection when its current requests have been answered, once leaving is closed.
 func goAwayWhen(leaving <-chan struct{}, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case <-leaving:
+		if isClosed(leaving) {
 			w.Header().Set("Connection", "close") // by HTTP/2 it becomes GOAWAY
-		default:
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// closingListener can close its port some time before its server stops to serve, which takes the end of Accept for a
-// failure (RunServer in pkg/server/secure_serving.go of k8s.io/apiserver).
-type closingListener struct {
+// servedListener is a port that is closed some time before its server stops to serve, which takes the end of Accept for
+// a failure (RunServer in pkg/server/secure_serving.go of k8s.io/apiserver).
+type servedListener struct {
 	net.Listener
-	once   sync.Once
-	served chan struct{} // closed by Close
-
-	mu      sync.Mutex
-	refused bool
+	leaving <-chan struct{} // closed before the port
+	once    sync.Once
+	served  chan struct{} // closed by Close
 }
 
-// refuse closes the port, but lets Accept wait for Close.
-func (l *closingListener) refuse() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.refused = true
-	_ = l.Listener.Close()
-}
-
-func (l *closingListener) Accept() (net.Conn, error) {
+func (l *servedListener) Accept() (net.Conn, error) {
 	connection, err := l.Listener.Accept()
-	if err != nil && l.closedEarly() {
+	if err != nil && isClosed(l.leaving) {
 		<-l.served
 	}
 	return connection, err
 }
 
-func (l *closingListener) Close() error {
+func (l *servedListener) Close() error {
 	l.once.Do(func() { close(l.served) })
-	if l.closedEarly() {
+	if isClosed(l.leaving) {
 		return nil
 	}
 	return l.Listener.Close()
 }
 
-func (l *closingListener) closedEarly() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.refused
+func isClosed(channel <-chan struct{}) bool {
+	select {
+	case <-channel:
+		return true
+	default:
+		return false
+	}
 }

@@ -18,16 +18,16 @@ func TestPortClosesBeforeTheServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := &closingListener{Listener: listener, served: make(chan struct{})}
 	leaving, ended := make(chan struct{}), make(chan error, 1)
+	port := &servedListener{Listener: listener, leaving: leaving, served: make(chan struct{})}
 	server := httptest.NewUnstartedServer(goAwayWhen(leaving, http.NotFoundHandler())).Config
 	go func() { ended <- server.Serve(port) }()
 	client := &http.Client{Transport: &http.Transport{}}
 	get := func() (*http.Response, error) { return client.Get("http://" + listener.Addr().String()) }
 	for _, want := range []struct{ leaving, closes bool }{{false, false}, {true, true}} {
 		if want.leaving {
-			port.refuse()
 			close(leaving)
+			_ = listener.Close()
 		}
 		response, err := get()
 		if err != nil {
