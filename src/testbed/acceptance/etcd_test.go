@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,7 +56,7 @@ func TestSoakEtcdMembers(t *testing.T) {
 	l.mustKubectl(t, "", "-n", "default", "get", "configmaps", "one", "three", "while-disk-is-lost")
 }
 
-// TestSoakEtcdRestore restores a snapshot as bbr does, into the cluster that it was taken of. Then it does the drills
+// TestSoakEtcdRestore backs up and restores as bbr does, into the cluster that it was taken of. Then it does the drills
 // of docs/operations.md: two of three members are lost with their disks, and all control VMs are.
 func TestSoakEtcdRestore(t *testing.T) {
 	l := soak(t)
@@ -74,7 +75,7 @@ func TestSoakEtcdRestore(t *testing.T) {
 
 	// Each begins and ends with the objects that checkRestored expects, so it can also run alone.
 	t.Run("same cluster", func(t *testing.T) {
-		snapshot := l.takeSnapshot(t, bucket)
+		snapshot := l.backup(t, 0, 1, 2)
 		l.mustKubectl(t, "", "-n", "default", "delete", "secret", "kept")
 		l.mustKubectl(t, "", "-n", "default", "create", "configmap", "later")
 		l.restore(t, snapshot, 0, 1, 2)
@@ -280,29 +281,70 @@ func (b *snapshotBucket) newest(t *testing.T, vms int) []byte {
 	return content
 }
 
-// restore restores a snapshot, in base64, on these control VMs, the first of which is the bootstrap VM.
+// Of BOSH Backup and Restore: artifactDirectory is where the job etcd writes its backup, and finds it in a restore
+// (BackupArtifactDirectory, RestoreArtifactDirectory and artifactDirectoryVariables in instance/job.go).
+const (
+	bbrScripts        = "/var/vcap/jobs/etcd/bin/bbr/"
+	artifactDirectory = "/var/vcap/store/bbr-backup/etcd-kubernetes-backup-one-restore-all/"
+	artifactVariables = "BBR_ARTIFACT_DIRECTORY=" + artifactDirectory + " ARTIFACT_DIRECTORY=" + artifactDirectory + " "
+)
+
+// onAll runs a command on control VMs, one after the other.
+func (l *lab) onAll(t *testing.T, control []int, command string) {
+	t.Helper()
+	for _, i := range control {
+		l.ssh(t, fmt.Sprintf("control/%d", i), "sh", "-c", command)
+	}
+}
+
+// backup backs up these control VMs as bbr does, the first of which is the bootstrap VM, and returns the snapshot, in
+// base64: it looks for scripts (FindFiles in ssh/remote_runner.go), asks those called metadata whether to go on, and
+// has one VM write (FindJobs in instance/job_finder.go), which needs the program shasum (ChecksumDirectory).
+func (l *lab) backup(t *testing.T, control ...int) string {
+	t.Helper()
+	first := fmt.Sprintf("control/%d", control[0])
+	scripts := strings.Fields(l.ssh(t, first, "sh", "-c", "find /var/vcap/jobs/*/bin/bbr/* -type f"))
+	for i, script := range scripts {
+		scripts[i] = strings.TrimPrefix(script, bbrScripts)
+	}
+	slices.Sort(scripts)
+	if want := []string{
+		"backup", "metadata", "post-backup-unlock", "post-restore-unlock", "pre-backup-lock", "pre-restore-lock",
+		"restore",
+	}; !slices.Equal(scripts, want) {
+		t.Fatalf("bbr finds the scripts %v on %s, want %v", scripts, first, want)
+	}
+	metadata := l.ssh(t, first, "sh", "-c", "BBR_VERSION=1.9.0 "+bbrScripts+"metadata")
+	if metadata != "skip_bbr_scripts: false" {
+		t.Fatalf("metadata for bbr: %q", metadata)
+	}
+	l.onAll(t, control, bbrScripts+"pre-backup-lock")
+	l.ssh(t, first, "sh", "-c", "mkdir -p "+artifactDirectory+" && "+artifactVariables+bbrScripts+"backup")
+	l.onAll(t, control, bbrScripts+"post-backup-unlock")
+	if out := l.ssh(
+		t, first, "sh", "-c", "cd "+artifactDirectory+" && find . -type f | xargs shasum -a 256",
+	); !strings.HasSuffix(out, " ./etcd.db") {
+		t.Fatalf("files of the backup: %q", out)
+	}
+	snapshot := l.ssh(t, first, "base64", "-w0", artifactDirectory+"etcd.db")
+	l.ssh(t, first, "rm", "-r", path.Dir(path.Clean(artifactDirectory)))
+	return snapshot
+}
+
+// restore restores a snapshot, in base64, on these control VMs, the first of which is the bootstrap VM, as bbr does.
 func (l *lab) restore(t *testing.T, snapshot string, control ...int) {
 	t.Helper()
-	// As bbr: RestoreArtifactDirectory and artifactDirectoryVariables in its instance/job.go.
-	const artifact = "/var/vcap/store/bbr-backup/etcd-kubernetes-backup-one-restore-all/"
-	const scripts = "/var/vcap/jobs/etcd/bin/bbr/"
-	on := func(command string) {
-		t.Helper()
-		for _, i := range control {
-			l.ssh(t, fmt.Sprintf("control/%d", i), "sh", "-c", command)
-		}
-	}
 	for _, i := range control {
-		l.copyTo(t, fmt.Sprintf("control/%d", i), artifact+"etcd.db", snapshot)
+		l.copyTo(t, fmt.Sprintf("control/%d", i), artifactDirectory+"etcd.db", snapshot)
 	}
-	restore := "BBR_ARTIFACT_DIRECTORY=" + artifact + " " + scripts + "restore"
+	restore := artifactVariables + bbrScripts + "restore"
 	if out, err := l.run(time.Minute, "ssh", "control/0", "sh", "-c", restore); err == nil ||
 		!strings.Contains(out, "etcd still runs") {
 		t.Fatalf("next to running members: %v\n%s", err, out)
 	}
-	on(scripts + "pre-restore-lock")
-	on(restore)
-	on(scripts + "post-restore-unlock")
+	l.onAll(t, control, bbrScripts+"pre-restore-lock")
+	l.onAll(t, control, restore)
+	l.onAll(t, control, bbrScripts+"post-restore-unlock")
 }
 
 // checkRestored expects the objects of the snapshot, and no later one, from each API server.

@@ -23,7 +23,7 @@ import (
 func TestSoakRotation(t *testing.T) {
 	l := soak(t)
 	l.base, l.ops, l.vars = onAWS, workerOps, []string{"worker_instances=1"}
-	l.checkRotation(t, 4, l.deployUnnoticed)
+	l.checkRotation(t, 4, l.unnoticed)
 }
 
 // TestSoakRotationOnOneVM does the same where the API is away while its VM is updated, with metrics-server, whose
@@ -31,7 +31,7 @@ func TestSoakRotation(t *testing.T) {
 func TestSoakRotationOnOneVM(t *testing.T) {
 	l := soak(t)
 	l.ops = []string{metricsOps}
-	l.checkRotation(t, 1, l.deploy)
+	l.checkRotation(t, 1, func(_ *testing.T, do func()) { do() })
 }
 
 func (l *lab) deploy(t *testing.T) {
@@ -39,13 +39,14 @@ func (l *lab) deploy(t *testing.T) {
 	l.mustUp(t)
 }
 
-// deployUnnoticed deploys while a client uses the API from a worker.
-func (l *lab) deployUnnoticed(t *testing.T) {
+// unnoticed does something while a client writes Secrets, and reads, from a worker.
+func (l *lab) unnoticed(t *testing.T, do func()) {
 	t.Helper()
-	checkUnnoticed(t, l.probe(t, func() { l.deploy(t) }))
+	checkUnnoticed(t, l.probe(t, do))
 }
 
-func (l *lab) checkRotation(t *testing.T, nodes int, deploy func(*testing.T)) {
+// checkRotation does each change of the cluster by the function while.
+func (l *lab) checkRotation(t *testing.T, nodes int, while func(t *testing.T, do func())) {
 	l.deploy(t)
 	l.nodes(t, nodes)
 	t.Run("step left out", func(t *testing.T) { l.checkStepLeftOut(t) })
@@ -66,7 +67,7 @@ func (l *lab) checkRotation(t *testing.T, nodes int, deploy func(*testing.T)) {
 			}
 			l.rotate(t, step.name)
 			l.ops = ops
-			deploy(t)
+			while(t, func() { l.deploy(t) })
 			l.checkCluster(t, nodes)
 			if step.name != "remove" {
 				old.check(t, l, true)
@@ -88,33 +89,35 @@ func (l *lab) checkRotation(t *testing.T, nodes int, deploy func(*testing.T)) {
 			}
 		})
 		old := l.takeIdentities(t)
-		deploy(t)
+		while(t, func() { l.deploy(t) })
 		l.checkCluster(t, nodes)
 		if next := l.takeIdentities(t); bytes.Equal(next.admin, old.admin) {
 			t.Error("the certificates have not been replaced")
 		}
 		old.check(t, l, true) // of the same CA, until it expires
 	})
-	t.Run("encryption key", func(t *testing.T) { l.checkEncryptionKey(t, deploy) })
+	t.Run("encryption key", func(t *testing.T) { l.checkEncryptionKey(t, while) })
 }
 
 // checkEncryptionKey replaces the key of Secrets in etcd by the three deploys of docs/operations.md.
-func (l *lab) checkEncryptionKey(t *testing.T, deploy func(*testing.T)) {
+func (l *lab) checkEncryptionKey(t *testing.T, while func(t *testing.T, do func())) {
 	const add, remove = "ops-files/rotate-encryption-key.yml", "ops-files/remove-old-encryption-key.yml"
 	l.mustKubectl(t, "", "-n", "default", "create", "secret", "generic", "old", "--from-literal=key=text")
 	l.checkEncryptedWith(t, "key1")
 	ops, vars := l.ops, l.vars
 	l.ops, l.vars = append(slices.Clone(ops), add), append(slices.Clone(vars), "encryption_active_key=key1")
-	deploy(t)
+	while(t, func() { l.deploy(t) })
 	l.checkEncryptedWith(t, "key1")
 	l.vars = append(slices.Clone(vars), "encryption_active_key=key2")
-	deploy(t)
+	while(t, func() { l.deploy(t) })
 	l.mustKubectl(t, "", "-n", "default", "create", "secret", "generic", "new", "--from-literal=key=text")
-	secrets := l.mustKubectl(t, "", "get", "secrets", "--all-namespaces", "--output=json")
-	l.mustKubectl(t, secrets, "replace", "--filename=-")
+	while(t, func() {
+		secrets := l.mustKubectl(t, "", "get", "secrets", "--all-namespaces", "--output=json")
+		l.mustKubectl(t, secrets, "replace", "--filename=-")
+	})
 	l.checkEncryptedWith(t, "key2")
 	l.ops = append(slices.Clone(ops), add, remove)
-	deploy(t)
+	while(t, func() { l.deploy(t) })
 	for _, name := range []string{"old", "new"} {
 		if got := l.mustKubectl(
 			t, "", "-n", "default", "get", "secret", name, "-o", "go-template={{.data.key | base64decode}}",

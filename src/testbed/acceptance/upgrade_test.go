@@ -45,7 +45,7 @@ func TestSoakUpgrade(t *testing.T) {
 	} {
 		if !t.Run(step.name, func(t *testing.T) {
 			l.releases = []string{step.tarball}
-			u.whileServed(t, func() { l.deployUnnoticed(t) })
+			u.whileServed(t, func() { l.unnoticed(t, func() { l.deploy(t) }) })
 			l.checkKubernetes(t, step.version)
 			u.check(t)
 		}) {

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// Namespace is where the probe creates ConfigMaps. It exists in every cluster.
+	// Namespace is where the probe creates Secrets, which are encrypted in etcd. It exists in every cluster.
 	Namespace = metav1.NamespaceDefault
 	label     = "api-probe"
 
@@ -38,7 +38,7 @@ type Report struct {
 	Reads  Requests `json:"reads"`
 	Writes Requests `json:"writes"`
 	Watch  Watch    `json:"watch"`
-	// Lost are acknowledged writes whose object does not exist at the end.
+	// Lost are acknowledged writes whose object does not exist, or has other content, at the end.
 	Lost []string `json:"lost,omitempty"`
 }
 
@@ -181,7 +181,7 @@ type probe struct {
 // begin reads and writes once, and returns the version at which the watch begins.
 func (p *probe) begin(ctx context.Context) (version string, err error) {
 	err = poll.Within(ctx, startTimeout, time.Second, func(ctx context.Context) error {
-		list, err := p.client.CoreV1().ConfigMaps(Namespace).List(ctx, p.selector())
+		list, err := p.client.CoreV1().Secrets(Namespace).List(ctx, p.selector())
 		if err == nil {
 			version = list.ResourceVersion
 			err = p.read(ctx, "")
@@ -229,13 +229,16 @@ func (p *probe) read(ctx context.Context, _ string) error {
 
 // write creates an object. A write that is sent again after it has succeeded would fail.
 func (p *probe) write(ctx context.Context, name string) error {
-	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{label: p.run}}}
+	object := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{label: p.run}},
+		Data:       map[string][]byte{"name": []byte(name)},
+	}
 	err := p.client.CoreV1().
 		RESTClient().
 		Post().
 		MaxRetries(0).
 		Namespace(Namespace).
-		Resource("configmaps").
+		Resource("secrets").
 		Body(object).
 		Do(ctx).
 		Error()
@@ -269,13 +272,13 @@ func (p *probe) unseen() error {
 func (p *probe) report(ctx context.Context) (Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
-	list, err := p.client.CoreV1().ConfigMaps(Namespace).List(ctx, p.selector())
+	list, err := p.client.CoreV1().Secrets(Namespace).List(ctx, p.selector())
 	if err != nil {
 		return Report{}, fmt.Errorf("looking for the written objects: %w", err)
 	}
 	exists := map[string]bool{}
 	for _, object := range list.Items {
-		exists[object.Name] = true
+		exists[object.Name] = string(object.Data["name"]) == object.Name
 	}
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -293,7 +296,7 @@ func (p *probe) report(ctx context.Context) (Report, error) {
 func (p *probe) cleanUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
-	_ = p.client.CoreV1().ConfigMaps(Namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, p.selector())
+	_ = p.client.CoreV1().Secrets(Namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, p.selector())
 }
 
 // JSON is the report for programs; Parse reads it.

@@ -43,7 +43,7 @@ func (p *probe) watch(ctx context.Context, version string) {
 func (p *probe) watchOnce(ctx context.Context, version string) (string, error) {
 	options := p.selector()
 	options.ResourceVersion, options.Watch, options.AllowWatchBookmarks = version, true, true
-	w, err := p.client.CoreV1().RESTClient().Get().MaxRetries(0).Namespace(Namespace).Resource("configmaps").
+	w, err := p.client.CoreV1().RESTClient().Get().MaxRetries(0).Namespace(Namespace).Resource("secrets").
 		VersionedParams(&options, scheme.ParameterCodec).Watch(ctx)
 	if err != nil {
 		return version, fmt.Errorf("start a watch: %w", err)
@@ -58,7 +58,7 @@ func (p *probe) watchOnce(ctx context.Context, version string) (string, error) {
 			return version, fmt.Errorf("event of %T", event.Object)
 		}
 		version = object.GetResourceVersion()
-		if _, ok := event.Object.(*corev1.ConfigMap); ok && event.Type == watch.Added {
+		if _, ok := event.Object.(*corev1.Secret); ok && event.Type == watch.Added {
 			p.saw(object.GetName())
 		}
 	}
