@@ -1,14 +1,17 @@
 package templates
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -95,16 +98,20 @@ func TestCoreDNSChecksItsConfiguration(t *testing.T) {
 	}
 }
 
-// The real CoreDNS asks the name server that is added for a domain, not the one for all names.
-func TestCoreDNSForwardsADomainElsewhere(t *testing.T) {
+// The real CoreDNS does what the plugins and server blocks say that operators add: it asks the name server of a domain,
+// not the one for all names, has names of its own, rewrites others, and logs what it is asked.
+func TestCoreDNSHasWhatOperatorsAdd(t *testing.T) {
 	components := os.Getenv("COMPONENTS_DIR")
 	if components == "" {
 		t.Skip("COMPONENTS_DIR is not set: no real CoreDNS")
 	}
 	port, elsewhere := freePort(t), freePort(t)
 	rendered, err := renderJob(t, "kubernetes-addons", inputFor(t, "kubernetes-addons").with(values{"coredns": values{
-		"upstream":      []any{"127.0.0.1:1"},
-		"extra_plugins": fmt.Sprintf("forward corp.example 127.0.0.1:%d\n", elsewhere),
+		"upstream": []any{"127.0.0.1:1"},
+		"extra_plugins": fmt.Sprintf(
+			"hosts {\n  192.0.2.10 old.example\n  fallthrough\n}\nlog . \"asked for {name}\"\n"+
+				"rewrite name short.example long.corp.example\nforward corp.example 127.0.0.1:%d\n", elsewhere,
+		),
 		"extra_server_blocks": fmt.Sprintf(
 			"corp.example:%d {\n  template IN A {\n    answer \"{{ .Name }} 60 IN A 192.0.2.11\"\n  }\n}\n", elsewhere,
 		),
@@ -128,22 +135,32 @@ func TestCoreDNSForwardsADomainElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := exec.Command(filepath.Join(components, "coredns", "bin", "coredns"), "-conf", path)
-	server.Stdout, server.Stderr = t.Output(), t.Output()
+	var log bytes.Buffer
+	server.Stdout, server.Stderr = io.MultiWriter(&log, t.Output()), t.Output()
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _, _ = server.Process.Kill(), server.Wait() })
+	end := sync.OnceFunc(func() { _, _ = server.Process.Kill(), server.Wait() })
+	t.Cleanup(end)
 
 	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "udp", fmt.Sprintf("127.0.0.1:%d", port))
 	}}
-	eventually.Succeeds(t, 30*time.Second, "an answer for the domain", func() error {
-		addresses, err := resolver.LookupHost(t.Context(), "www.corp.example.")
-		if err == nil && fmt.Sprint(addresses) != "[192.0.2.11]" {
-			err = fmt.Errorf("got %v", addresses)
-		}
-		return err
-	})
+	for name, want := range map[string]string{
+		"www.corp.example.": "[192.0.2.11]", "short.example.": "[192.0.2.11]", "old.example.": "[192.0.2.10]",
+	} {
+		eventually.Succeeds(t, 30*time.Second, "an answer for "+name, func() error {
+			addresses, err := resolver.LookupHost(t.Context(), name)
+			if err == nil && fmt.Sprint(addresses) != want {
+				err = fmt.Errorf("got %v", addresses)
+			}
+			return err
+		})
+	}
+	end()
+	if !strings.Contains(log.String(), "asked for old.example.") {
+		t.Errorf("the plugin log has logged:\n%s", log.String())
+	}
 }
 
 // freePort is a port that no program listens on, for UDP and TCP, on all addresses as CoreDNS listens.
