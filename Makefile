@@ -125,6 +125,10 @@ release-tool:
 pictures: release lab ## Draw the pictures of README.md from real runs in a lab, into docs/images; needs root
 	@ci/go-build.sh pictures $(BUILD)/bin testbed ./cmd/pictures
 	@ci/pictures.sh
+.PHONY: picture-of-dashboard
+picture-of-dashboard: export DASHBOARD := $(CURDIR)/docs/images/dashboard.svg
+picture-of-dashboard: release lab ## Draw the dashboard from a real Prometheus in a lab, into docs/images; needs root
+	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 $(UNCACHED) -timeout 60m -v -run '^TestSoakMonitoring$$' ./acceptance
 
 ##: Test
 

@@ -2,6 +2,8 @@ package acceptance
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -23,6 +25,8 @@ import (
 	"time"
 
 	"gopkg.in/yaml.v3"
+
+	"kubernetes-release/testbed/pictures"
 )
 
 const (
@@ -46,6 +50,7 @@ func TestSoakMonitoring(t *testing.T) {
 	) + inGroup("jobs/name=etcd/properties/snapshots?/interval", "1h")})
 	l.mustUp(t)
 	jobs := l.startPrometheus(t, blocks)
+	started := time.Now()
 
 	t.Run("targets", func(t *testing.T) { l.checkTargets(t, jobs) })
 	t.Run("metrics of alerts", func(t *testing.T) { l.checkMetricsOfAlerts(t) })
@@ -78,6 +83,7 @@ func TestSoakMonitoring(t *testing.T) {
 		l.waitForAlert(t, "JoinsFail")
 		l.ssh(t, "control/0", "monit", "start", "kubelet-signer")
 	})
+	t.Run("picture", func(t *testing.T) { l.drawDashboard(t, started) })
 }
 
 // monitoringBlocks are YAML blocks of docs/logs-and-metrics.md.
@@ -328,6 +334,24 @@ func (l *lab) checkDashboard(t *testing.T) {
 		t.Error("the dashboard shows nothing of a healthy cluster")
 	}
 	t.Logf("%d expressions have data", shown)
+}
+
+// drawDashboard draws the dashboard with what Prometheus has since a time, into the file that DASHBOARD names.
+func (l *lab) drawDashboard(t *testing.T, since time.Time) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(repo, "config/prometheus/dashboard.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := func(_ context.Context, path string, data any) error { return l.prometheus(t, path, data) }
+	svg, err := pictures.Dashboard(t.Context(), content, query, since, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := cmp.Or(os.Getenv("DASHBOARD"), filepath.Join(t.TempDir(), "dashboard.svg"))
+	if err := os.WriteFile(path, svg, 0o644); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // hasSeries is an error while the answer to a query is empty.

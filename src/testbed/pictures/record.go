@@ -1,4 +1,4 @@
-// Package pictures draws what a command leaves on a terminal, for the documentation.
+// Package pictures draws what a command leaves on a terminal, and dashboards, for the documentation.
 package pictures
 
 import (
