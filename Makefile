@@ -178,7 +178,13 @@ soak: release lab ## Run the tests that are slow by nature, in labs, as the pipe
 	@$(BUILD)/bin/components kubernetes-previous
 	@cd src/testbed && $(PROGRAMS) PROMETHEUS_BIN=$(CURDIR)/$(BUILD)/bin/prometheus ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 3h -v -run '^TestSoak' ./acceptance
 	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 30m -v -run '^TestSoak' ./firstcluster
+	@$(MAKE) csi-sanity
 	@$(MAKE) gateway-conformance
+
+.PHONY: csi-sanity
+csi-sanity: components ## Test the EBS CSI driver against the Container Storage Interface with csi-sanity; needs root
+	@ci/csi-sanity.sh
+	@cd src/testbed && $(PROGRAMS) CSI_SANITY_BIN=$(CURDIR)/$(BUILD)/bin/csi-sanity $(UNCACHED) -timeout 30m -v ./csisanity
 
 .PHONY: cis
 cis: release lab ## Check a cluster against the CIS Kubernetes Benchmark with kube-bench; report in .build/cis; needs root
@@ -187,7 +193,7 @@ cis: release lab ## Check a cluster against the CIS Kubernetes Benchmark with ku
 
 .PHONY: conformance
 conformance: release lab ## Run the conformance tests of Kubernetes; results in .build/conformance; needs root (an hour; FOCUS="regexp" SKIP="regexp")
-	@ci/setup.sh busybox-static bind9-dnsutils netcat-openbsd
+	@ci/setup.sh busybox-static bind9-dnsutils netcat-openbsd wget
 	@ci/go-build.sh conformance-tool $(BUILD)/bin testbed ./cmd/conformance
 	@ci/conformance.sh
 

@@ -11,6 +11,7 @@ const junit = `<testsuites><testsuite>
 <testcase name="[It] b [Conformance]" status="passed"></testcase>
 <testcase name="[It] a [Conformance]" status="passed"></testcase>
 <testcase name="[It] c [Conformance]" status="skipped"></testcase>
+<testcase name="[It] g" status="pending"></testcase>
 <testcase name="[It] d [Conformance]" status="timedout"></testcase>
 <testcase name="[It] e [Conformance]" status="failed"></testcase>
 <testcase name="[ReportAfterSuite] [sig-testing] Log Check" status="failed"></testcase>
