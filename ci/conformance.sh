@@ -10,7 +10,7 @@ lab=(bin/lab --state "$state")
 deploy=("${lab[@]}" up -o ops-files/aws.yml -o ops-files/lab.yml -o ops-files/lab-aws.yml -o src/testbed/conformance/one-control-vm.yml -o ops-files/scale-workers.yml -v worker_instances=2)
 
 echo "conformance: building the tests and the programs of their images, which takes five minutes the first time"
-rm -rf "$folder/bin/pause" && mkdir -p "$folder/bin/pause"
+rm -rf "$folder"/bin/{coredns,pause} && mkdir -p "$folder"/bin/{coredns,pause}
 cd src/tools/conformance
 version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
 module=$(go list -m -f '{{.Dir}}' k8s.io/kubernetes)
@@ -35,7 +35,9 @@ trap finish EXIT
 # The registry listens on this machine's address in the lab's network, which is known when the lab is up.
 "${deploy[@]}"
 "${lab[@]}" ssh control/0 cat /var/vcap/packages/etcd/bin/etcd >"$folder/bin/etcd"
-"${lab[@]}" ssh control/0 cat /var/vcap/packages/images/pause.tar | tar -x -C "$folder/bin/pause"
+for image in coredns pause; do
+  "${lab[@]}" ssh control/0 cat "/var/vcap/packages/images/$image.tar" | tar -x -C "$folder/bin/$image"
+done
 registry=$(grep -o -m 1 'https://10\.[0-9]*' "$state/kubeconfig" | cut -d/ -f3).255.254:5000
 rm -f "$folder/images.txt"
 .build/bin/conformance registry --programs "$folder/bin" --module "$module" --address "$registry" --ready "$folder/images.txt" &

@@ -31,10 +31,14 @@ const Host = "registry.k8s.io"
 // of the PATH.
 const bash = "/usr/bin/bash"
 
-// shell is /bin/sh of the other images.
+// shell is /bin/sh of the other images. It has the programs that replace those of BusyBox.
 //
 //go:embed shell.sh
 var shell []byte
+
+// gnuPrograms replace those of Debian's BusyBox, which differ from those of the original image: its wget crashes with
+// the option -T, its dd does not know oflag=nocache, and there is no printenv.
+var gnuPrograms = []string{"/usr/bin/dd", "/usr/bin/printenv", "/usr/bin/wget"}
 
 // debianPrograms are what tests call in agnhost and glibc-dns-testing beside BusyBox and the shell.
 var debianPrograms = []string{"/usr/bin/curl", "/usr/bin/dig", "/usr/bin/getent", "/usr/bin/nc"}
@@ -44,8 +48,8 @@ const busybox = "/usr/bin/busybox"
 
 // ImageSources is where the content of images comes from, beside this machine's Debian packages.
 type ImageSources struct {
-	// Programs is a folder with agnhost, etcd, nonewprivs and sample-apiserver, and pause, the release's image as an
-	// OCI layout.
+	// Programs is a folder with agnhost, etcd, nonewprivs and sample-apiserver, and pause and coredns, the release's
+	// images as OCI layouts.
 	Programs string
 	// Module is the folder of the module k8s.io/kubernetes.
 	Module string
@@ -92,6 +96,8 @@ func (s ImageSources) images() (map[string]v1.Image, error) {
 	// Alpine Linux is replaced by BusyBox and programs of Debian, so that there is no musl libc.
 	debian := b.layer(b.debian())
 	agnhost := b.layer(b.agnhost())
+	// The release's CoreDNS, at the same path as the older one of the original.
+	withDNS := append([]v1.Layer{debian, agnhost}, b.layers(b.layout("coredns"))...)
 	// nginx is replaced by the web server of agnhost. Tests start it only to have a container that runs.
 	webServer := v1.Config{Entrypoint: []string{"/agnhost", "test-webserver"}}
 	agnhostConfig := v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}
@@ -99,7 +105,7 @@ func (s ImageSources) images() (map[string]v1.Image, error) {
 
 	const tests = "e2e-test-images/"
 	images := map[string]v1.Image{
-		tests + "agnhost":           b.image(agnhostConfig, debian, agnhost),
+		tests + "agnhost":           b.image(agnhostConfig, withDNS...),
 		tests + "busybox":           b.image(sh, busyboxLayer),
 		tests + "glibc-dns-testing": b.image(sh, debian),
 		tests + "kitten":            b.image(webServer, debian, agnhost, b.layer(b.html("kitten"))),
@@ -138,6 +144,12 @@ func (b *builder) layout(name string) v1.Image {
 	return images[0]
 }
 
+func (b *builder) layers(image v1.Image) []v1.Layer {
+	layers, err := image.Layers()
+	b.fail(err)
+	return layers
+}
+
 // file is a file or a symbolic link of an image.
 type file struct {
 	content []byte
@@ -170,22 +182,22 @@ func (b *builder) program(name, path string, mode int64) tree {
 	return tree{path: {content: b.read(filepath.Join(b.sources.Programs, name)), mode: mode}}
 }
 
+// The names of users and groups in images. Tests of volumes expect the numbers of others.
+const (
+	passwd = "root:x:0:0:root:/root:/bin/sh\n"
+	group  = "root:x:0:\n"
+)
+
 // busybox is a root file system with BusyBox and the shell.
 func (b *builder) busybox() tree {
 	files := tree{
 		"bin/busybox": {content: b.read(busybox), mode: 0o755},
-		"etc/passwd": {
-			content: []byte("root:x:0:0:root:/root:/bin/sh\nuser-defined-in-image:x:1000:1000::/:/bin/sh\n"),
-			mode:    0o644,
-		},
-		"etc/group": {
-			content: []byte(
-				"root:x:0:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n",
-			),
-			mode: 0o644,
-		},
-		"tmp/":  {mode: 0o1777},
-		"root/": {mode: 0o700},
+		"etc/passwd":  {content: []byte(passwd), mode: 0o644},
+		"etc/group":   {content: []byte(group), mode: 0o644},
+		// As BusyBox' wget, that of GNU must not try 20 times.
+		"etc/wgetrc": {content: []byte("tries = 1\n"), mode: 0o644},
+		"tmp/":       {mode: 0o1777},
+		"root/":      {mode: 0o700},
 	}
 	applets, err := exec.Command(busybox, "--list").Output()
 	b.fail(err)
@@ -194,7 +206,7 @@ func (b *builder) busybox() tree {
 			files["bin/"+name] = file{link: "busybox"}
 		}
 	}
-	b.add(files, bash)
+	b.add(files, append([]string{bash}, gnuPrograms...)...)
 	files["bin/sh"] = file{content: shell, mode: 0o755}
 	return files
 }
@@ -245,6 +257,16 @@ func libraries(list string) []string {
 func (b *builder) agnhost() tree {
 	files := b.program("agnhost", "agnhost", 0o755)
 	files["agnhost-2"] = file{link: "agnhost"}
+	// adduser gives a user without a group one with its name.
+	files["etc/passwd"] = file{
+		content: []byte(passwd + "user-defined-in-image:x:1000:1000::/:/bin/sh\n"), mode: 0o644,
+	}
+	files["etc/group"] = file{
+		content: []byte(
+			group + "user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n",
+		),
+		mode: 0o644,
+	}
 	files["uploads/"] = file{mode: 0o755}
 	for _, name := range []string{"localhost.crt", "localhost.key"} {
 		files[name] = file{
