@@ -55,6 +55,7 @@ func TestSoakVolumes(t *testing.T) {
 	}
 	f.run(t, "restarts under a pod that writes", f.restartUnderWriter)
 	f.run(t, "volume deleted by hand", f.deleteByHand)
+	f.run(t, "lost answers to deletions", f.loseDeletions)
 	f.run(t, "full volume", f.fillVolume)
 	f.run(t, "full disk of the VM", f.fillDisk)
 	f.run(t, "rebooted VM", f.reboot)
@@ -98,13 +99,7 @@ func (f *faults) clean(t *testing.T) {
 		t, "", "-n", "volumes", "delete", "statefulsets,deployments,pods,volumesnapshots,persistentvolumeclaims",
 		"--all", "--timeout=110s",
 	)
-	waitFor(t, recovery, "deletion of the volumes", func() error {
-		world := f.world(t)
-		if len(world.Volumes)+len(world.Snapshots) > 0 {
-			return fmt.Errorf("the cloud has volumes %+v and snapshots %+v", world.Volumes, world.Snapshots)
-		}
-		return nil
-	})
+	f.emptied(t)
 	if overlaps := f.world(t).Overlaps; len(overlaps) > 0 {
 		t.Errorf("a volume was used by several machines: %+v", overlaps)
 		f.cloud(t, http.MethodDelete, "overlaps", nil)
@@ -398,7 +393,7 @@ func (f *faults) killDuringStage(t *testing.T, process string) {
 	f.move(t, "data", "worker/1", text)
 }
 
-// cloudTrouble is how EC2 makes a claim, an attachment and a move difficult.
+// cloudTrouble is how EC2 makes a claim, an attachment, a move and a deletion difficult.
 type cloudTrouble struct {
 	name     string
 	settings string
@@ -421,6 +416,7 @@ var cloudTroubles = []cloudTrouble{
 			Kind:   awssim.FaultError,
 		},
 		{Action: "ec2:DescribeVolumes", Count: 5, Kind: awssim.FaultError},
+		{Action: "ec2:DeleteVolume", Count: 5, Kind: awssim.FaultError},
 	}},
 	{name: "is unavailable", faults: []awssim.Fault{
 		{
@@ -443,23 +439,28 @@ var cloudTroubles = []cloudTrouble{
 			Count:  1,
 			Kind:   awssim.FaultTruncate,
 		},
-		{Action: "ec2:DeleteVolume", Count: 1, Kind: awssim.FaultTruncate},
 	}},
 	{name: "resets connections", faults: []awssim.Fault{{Action: "ec2:*", Count: 20, Kind: awssim.FaultReset}}},
 }
 
-// trouble makes a claim and moves its pod while EC2 has trouble.
-func (f *faults) trouble(t *testing.T, c cloudTrouble) {
-	if c.settings != "" {
-		f.settings(t, c.settings)
-	}
-	for _, fault := range c.faults {
+// inject adds faults of EC2.
+func (f *faults) inject(t *testing.T, list ...awssim.Fault) {
+	t.Helper()
+	for _, fault := range list {
 		body, err := json.Marshal(fault)
 		if err != nil {
 			t.Fatal(err)
 		}
 		f.cloud(t, http.MethodPost, "faults", body)
 	}
+}
+
+// trouble makes a claim, moves its pod and deletes both while EC2 has trouble.
+func (f *faults) trouble(t *testing.T, c cloudTrouble) {
+	if c.settings != "" {
+		f.settings(t, c.settings)
+	}
+	f.inject(t, c.faults...)
 	started := time.Now()
 	startClaim(t, f)
 	f.runsWithin(t, "data", 2*recovery) // sidecars double the time between their attempts
@@ -470,10 +471,106 @@ func (f *faults) trouble(t *testing.T, c cloudTrouble) {
 	if volumes := f.world(t).Volumes; len(volumes) != 1 {
 		t.Errorf("the cloud has %d volumes for one claim: %+v", len(volumes), volumes)
 	}
+	deleted := time.Now()
+	name := f.deleteClaim(t)
+	waitFor(t, 2*recovery, "deletion of "+name, func() error {
+		out, err := f.kubectl(t, "", "get", "pv", name, "-o", "jsonpath={.status.phase}", "--ignore-not-found")
+		if err == nil && out != "" {
+			err = fmt.Errorf("it is %s", out)
+		}
+		return err
+	})
+	f.emptied(t)
+	t.Logf("their deletion took %s", time.Since(deleted).Round(100*time.Millisecond))
 }
 
-// deleteByHand deletes a volume behind the driver's back, which then cannot delete it: EC2 does not permit the deletion
-// of what has no tag. docs/storage.md has the commands that remove the PersistentVolume.
+// emptied waits until the cloud has no volumes and no snapshots. Those that are deleted exist for a moment.
+func (f *faults) emptied(t *testing.T) {
+	t.Helper()
+	waitFor(t, recovery, "deletion of the volumes", func() error {
+		world := f.world(t)
+		if len(world.Volumes)+len(world.Snapshots) > 0 {
+			return fmt.Errorf("the cloud has volumes %+v and snapshots %+v", world.Volumes, world.Snapshots)
+		}
+		return nil
+	})
+}
+
+// deleteClaim deletes the pod and its claim, and returns the name of the PersistentVolume.
+func (f *faults) deleteClaim(t *testing.T) string {
+	t.Helper()
+	name := f.get(t, "pvc", "data", "{.spec.volumeName}")
+	f.mustKubectl(t, "", "-n", "volumes", "delete", "pod/data", "--ignore-not-found", "--timeout=110s")
+	f.mustKubectl(t, "", "-n", "volumes", "delete", "pvc/data", "--timeout=110s")
+	return name
+}
+
+// loseDeletions loses the answers to the successful deletions of a snapshot and a volume. The driver repeats both, but
+// EC2 does not permit the deletion of what has no tag.
+func (f *faults) loseDeletions(t *testing.T) {
+	startAndWait(t, f)
+	operations["snapshot"].start(t, f)
+	operations["snapshot"].done(t, f)
+	content := f.get(t, "volumesnapshot", "data", "{.status.boundVolumeSnapshotContentName}")
+	f.mustKubectl(t, "", "-n", "volumes", "delete", "pvc/restored", "--timeout=110s") // it keeps the snapshot
+	f.inject(
+		t, awssim.Fault{Action: "ec2:DeleteSnapshot", Count: 1, Kind: awssim.FaultTruncate},
+		awssim.Fault{Action: "ec2:DeleteVolume", Count: 1, Kind: awssim.FaultTruncate},
+	)
+	f.mustKubectl(t, "", "-n", "volumes", "delete", "volumesnapshot", "data", "--wait=false")
+	f.removeContent(t, content)
+	f.mustKubectl(t, "", "-n", "volumes", "wait", "volumesnapshot/data", "--for=delete", "--timeout=110s")
+	f.removeReleased(t, f.deleteClaim(t))
+	f.emptied(t)
+	f.counted(t, "DeleteVolume")
+	f.counted(t, "DeleteSnapshot")
+}
+
+// counted expects a metric of the driver to have counted deletions that EC2 did not permit.
+func (f *faults) counted(t *testing.T, request string) {
+	t.Helper()
+	out := f.ssh(t, "control/0", "curl", "-sS", "http://127.0.0.1:3301/metrics")
+	for line := range strings.Lines(out) {
+		if strings.HasPrefix(line, "aws_ebs_csi_api_request_errors_total{") &&
+			strings.Contains(line, `request="`+request+`"`) && strings.Contains(line, `code="UnauthorizedOperation"`) {
+			return
+		}
+	}
+	t.Errorf("aws_ebs_csi_api_request_errors_total has not counted %s", request)
+}
+
+// removeContent expects that the driver cannot delete the snapshot of a VolumeSnapshotContent, which is gone, and
+// removes the object with the commands of docs/storage.md.
+func (f *faults) removeContent(t *testing.T, name string) {
+	t.Helper()
+	waitFor(t, recovery, "an event of "+name, func() error {
+		events, err := f.kubectl(
+			t, "", "get", "events", "-A", "--field-selector=reason=SnapshotDeleteError,involvedObject.name="+name,
+		)
+		if err == nil && !strings.Contains(events, "Failed to delete snapshot") {
+			err = fmt.Errorf("no event says that it cannot be deleted: %s", events)
+		}
+		return err
+	})
+	waitFor(t, recovery, "UnauthorizedOperation in the log", func() error {
+		_, err := f.script(
+			"control/0", "grep "+name+" /var/vcap/sys/log/ebs-csi-controller/csi-snapshotter.stderr.log | "+
+				"grep UnauthorizedOperation",
+		)
+		return err
+	})
+	if since := f.mustKubectl(
+		t, "", "get", "volumesnapshotcontent", name, "-o", "jsonpath={.metadata.deletionTimestamp}",
+	); since == "" {
+		t.Errorf("VolumeSnapshotContent %s is not being deleted", name)
+	}
+	f.mustKubectl(
+		t, "", "patch", "volumesnapshotcontent", name, "--type=merge", "-p", `{"spec":{"deletionPolicy":"Retain"}}`,
+	)
+	f.mustKubectl(t, "", "wait", "volumesnapshotcontent", name, "--for=delete", "--timeout=110s")
+}
+
+// deleteByHand deletes a volume behind the driver's back, which then cannot delete it.
 func (f *faults) deleteByHand(t *testing.T) {
 	startAndWait(t, f)
 	f.mustKubectl(t, "", "-n", "volumes", "delete", "pod", "data", "--timeout=110s")
@@ -482,10 +579,13 @@ func (f *faults) deleteByHand(t *testing.T) {
 		_, err := f.ec2(t).DeleteVolume(t.Context(), &ec2.DeleteVolumeInput{VolumeId: &id})
 		return err // it is attached at first
 	})
-	name := strings.TrimSpace(f.mustKubectl(
-		t, "", "-n", "volumes", "get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}",
-	))
-	f.mustKubectl(t, "", "-n", "volumes", "delete", "pvc", "data", "--timeout=110s")
+	f.removeReleased(t, f.deleteClaim(t))
+}
+
+// removeReleased expects that the driver cannot delete the volume of a PersistentVolume, which is gone: EC2 does not
+// permit the deletion of what has no tag. It removes the object with the commands of docs/storage.md.
+func (f *faults) removeReleased(t *testing.T, name string) {
+	t.Helper()
 	waitFor(t, recovery, "an event of "+name, func() error {
 		events, err := f.kubectl(
 			t, "", "-n", "default", "get", "events",

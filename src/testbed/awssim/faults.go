@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 // Kinds of faults.
 const (
 	FaultError    = "error"    // answer Code, Message and Status instead of acting
-	FaultTruncate = "truncate" // act, but break the answer off in the middle
+	FaultTruncate = "truncate" // act, but close the connection in the middle of the answer
 	FaultEmpty    = "empty"    // act, but leave out the content of the answer
 	FaultBody     = "body"     // answer Body with Status instead of acting
 	FaultReset    = "reset"    // reset the connection instead of acting
@@ -87,6 +88,9 @@ func (f *Fault) write(w http.ResponseWriter, status int, response []byte) {
 	case f.is(FaultBody):
 		status, response = cmp.Or(f.Status, http.StatusOK), []byte(f.Body)
 	case f.is(FaultTruncate):
+		// The server closes the connection of an answer that is shorter than announced. That is all that clients notice
+		// which discard the content, as the SDK does where there is nothing to tell.
+		w.Header().Set("Content-Length", strconv.Itoa(len(response)))
 		response = response[:len(response)/2]
 	}
 	w.WriteHeader(status)

@@ -610,6 +610,15 @@ func TestVolumeCallsWithFaults(t *testing.T) {
 	wantCode(t, "throttled", v.attach(id, controlID, device), "RequestLimitExceeded")
 	v.clock.advance(time.Second)
 	wantCode(t, "not throttled any more", v.attach(id, controlID, device), "VolumeInUse")
+	v.wantEvents("attached", "attach 10")
+	// The SDK discards the answer of DeleteVolume, but not before it has read all of it.
+	other := v.volume()
+	v.wantEvents("another volume", "create 10")
+	inject(awssim.Fault{Action: "ec2:DeleteVolume", Kind: awssim.FaultTruncate})
+	if err := v.remove(other); err == nil {
+		t.Error("the deletion whose answer was broken off succeeded")
+	}
+	v.wantEvents("deleted, but the answer is lost", "remove vol")
 }
 
 // setStoragePolicy gives the role of control VMs the policy that is generated for storage.
