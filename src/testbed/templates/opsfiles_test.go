@@ -833,22 +833,21 @@ var opsCases = withProviders(map[string]opsCase{
 			t.Errorf("nodes have the roles %v, want %v", join["roles"], want)
 		}
 	}},
-	"set-sysctls.yml": {deployment{
-		ops:  []string{"set-sysctls.yml"},
-		vars: []string{"sysctls={fs.inotify.max_user_instances: 8192, vm.max_map_count: 262144}"},
-	}, func(t *testing.T, p *director.Plan) {
-		for _, name := range nodeGroups {
-			flags := decode[values](t, file(t, group(t, p, name), "kubelet", "config/flags.json"))
-			settings := flags["sysctls"].(values)
-			want := values{
-				"fs.inotify.max_user_instances": 8192, "vm.max_map_count": 262144, "net.ipv4.ip_forward": 1,
-				"net.bridge.bridge-nf-call-iptables": 1,
+	"set-sysctls.yml": {
+		deployment{ops: []string{"set-sysctls.yml"}, vars: []string{sysctlsVar}},
+		func(t *testing.T, p *director.Plan) {
+			for _, name := range nodeGroups {
+				checkSysctls(t, p, name)
 			}
-			if fmt.Sprint(settings) != fmt.Sprint(want) {
-				t.Errorf("%s: kernel settings are %v, want %v", name, settings, want)
-			}
-		}
-	}},
+		},
+	},
+	"set-sysctls-pool.yml": {
+		deployment{
+			ops:  []string{"add-worker-pool.yml", "set-sysctls-pool.yml"},
+			vars: append([]string{sysctlsVar}, poolVars...),
+		},
+		func(t *testing.T, p *director.Plan) { checkSysctls(t, p, "worker-gpu") },
+	},
 	"set-audit-policy.yml": {deployment{
 		ops:  []string{"set-audit-policy.yml"},
 		vars: []string{"audit_rules=[{level: Request, verbs: [create]}, {level: Metadata}]"},
@@ -1758,6 +1757,22 @@ func TestSmokeTestsRunOnOneInstance(t *testing.T) {
 	}
 	if len(control.Instances) != 3 || runs != 1 {
 		t.Errorf("the errand runs on %d of %d instances, want 1 of 3", runs, len(control.Instances))
+	}
+}
+
+// sysctlsVar is what checkSysctls expects.
+const sysctlsVar = "sysctls={fs.inotify.max_user_instances: 8192, vm.max_map_count: 262144}"
+
+func checkSysctls(t *testing.T, p *director.Plan, name string) {
+	t.Helper()
+	flags := decode[values](t, file(t, group(t, p, name), "kubelet", "config/flags.json"))
+	settings := flags["sysctls"].(values)
+	want := values{
+		"fs.inotify.max_user_instances": 8192, "vm.max_map_count": 262144, "net.ipv4.ip_forward": 1,
+		"net.bridge.bridge-nf-call-iptables": 1,
+	}
+	if fmt.Sprint(settings) != fmt.Sprint(want) {
+		t.Errorf("%s: kernel settings are %v, want %v", name, settings, want)
 	}
 }
 
