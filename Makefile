@@ -160,6 +160,7 @@ test-lab: release lab ## Run test-acceptance and test-first-cluster, and test-pr
 	  wait $$programs && echo "test-lab: test-programs passed" || { cat $(BUILD)/test-programs.log; \
 	    echo "test-lab: test-programs failed beside the tests of clusters and runs again, alone"; $(MAKE) test-programs; } && exit $$clusters
 test-programs: release lab ## Run the tests with real programs and VMs; needs root
+	@ci/setup.sh rsyslog rsyslog-gnutls
 	@ci/prometheus.sh promtool
 	@ci/vsphere.sh
 	@for pin in kubernetes network-policy; do (cd src/components/$$pin && $(BESIDE) $(AS_BUILT) go test .) || exit 1; done

@@ -120,7 +120,7 @@ func releases(t testing.TB) map[string]*release.Release {
 		t.Fatal(err)
 	}
 	custom := &release.Release{Name: "example-cni", Version: "1", Jobs: map[string]*release.Job{cni.Name: cni}}
-	forwarder, err := release.ReadJob("testdata/syslog/jobs/syslog_forwarder")
+	forwarder, err := release.ReadJob(filepath.Join(syslogRelease(), "jobs/syslog_forwarder"))
 	if err != nil {
 		t.Fatal(err)
 	}
