@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -33,7 +35,52 @@ func TestEtcdOutOfSpace(t *testing.T) {
 	fill(t, client)
 	served := request(t, http.MethodGet, client+"/metrics", nil)
 
-	var series []string
+	expectAlerts(t, servedSeries(t, served), "EtcdSpaceNearlyUsed", "EtcdRefusesWrites")
+}
+
+// TestEtcdWithoutQuorum ends two of three real members of etcd, and evaluates the rules with what the third one serves.
+func TestEtcdWithoutQuorum(t *testing.T) {
+	program := os.Getenv("ETCD_BIN")
+	if program == "" {
+		t.Skip("ETCD_BIN is not set: there is no etcd to run")
+	}
+	var flags [3][]string
+	var metrics [3]string
+	var cluster []string
+	for i := range flags {
+		client, peer := unused(t), unused(t)
+		metrics[i] = unused(t)
+		name := fmt.Sprintf("member%d", i)
+		cluster = append(cluster, name+"="+peer)
+		flags[i] = []string{
+			"--name=" + name, "--listen-client-urls=" + client, "--advertise-client-urls=" + client,
+			"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
+			"--listen-metrics-urls=" + metrics[i], // as job etcd does
+		}
+	}
+	var stop [3]func()
+	for i := range flags {
+		stop[i] = runEtcd(t, program, append(flags[i], "--initial-cluster="+strings.Join(cluster, ","))...)
+	}
+	awaitLeader := func(value string) (served string) {
+		eventually.Succeeds(t, time.Minute, "etcd_server_has_leader "+value, func() (err error) {
+			if served, err = get(t.Context(), metrics[0]+"/metrics"); err == nil &&
+				!strings.Contains(served, "\netcd_server_has_leader "+value+"\n") {
+				err = errors.New("it has another value")
+			}
+			return err
+		})
+		return served
+	}
+	expectAlerts(t, servedSeries(t, awaitLeader("1")))
+	stop[1]()
+	stop[2]()
+	expectAlerts(t, servedSeries(t, awaitLeader("0")), "EtcdHasNoLeader")
+}
+
+// servedSeries returns the input series of promtool with the metrics of etcd that rules use, for half an hour.
+func servedSeries(t *testing.T, served string) (series []string) {
+	t.Helper()
 	for _, name := range load(t).metrics("etcd_") {
 		found := false
 		for line := range strings.Lines(served) {
@@ -43,13 +90,27 @@ func TestEtcdOutOfSpace(t *testing.T) {
 				series = append(series, fmt.Sprintf("{series: %q, values: %q}", of, value+"x31"))
 			}
 		}
-		if !found {
+		// etcd counts alarms when they are raised.
+		if !found && name != "etcd_debugging_server_alarms" {
 			t.Errorf("etcd does not serve %s", name)
 		}
 	}
+	return series
+}
+
+// expectAlerts evaluates the rules, and expects these alerts and no others after half an hour.
+func expectAlerts(t *testing.T, series []string, alerts ...string) {
+	t.Helper()
 	rules, err := filepath.Abs(file)
 	if err != nil {
 		t.Fatal(err)
+	}
+	samples := "[]"
+	if len(alerts) > 0 {
+		samples = ""
+		for _, alert := range alerts {
+			samples += fmt.Sprintf("\n    - {labels: '{alertname=%q}', value: 1}", alert)
+		}
 	}
 	example := filepath.Join(t.TempDir(), "etcd.yml")
 	if err := os.WriteFile(example, fmt.Appendf(nil, `rule_files: [%q]
@@ -60,14 +121,12 @@ tests:
   promql_expr_test:
   - expr: count by (alertname) (ALERTS{alertstate="firing"})
     eval_time: 30m
-    exp_samples:
-    - {labels: '{alertname="EtcdSpaceNearlyUsed"}', value: 1}
-    - {labels: '{alertname="EtcdRefusesWrites"}', value: 1}
-`, rules, strings.Join(series, ", ")), 0o600); err != nil {
+    exp_samples: %s
+`, rules, strings.Join(series, ", "), samples), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if output, err := promtool(t, "test", "rules", example); err != nil {
-		t.Errorf("want the two alerts on space: %v\n%s\nwith\n%s", err, output, strings.Join(series, "\n"))
+		t.Errorf("want the alerts %q: %v\n%s\nwith\n%s", alerts, err, output, strings.Join(series, "\n"))
 	}
 }
 
@@ -92,13 +151,24 @@ func fill(t *testing.T, client string) {
 func startEtcd(t *testing.T, program string) string {
 	t.Helper()
 	client, peer := unused(t), unused(t)
-	var output bytes.Buffer
-	command := exec.CommandContext(
-		t.Context(), program, "--name=a", "--data-dir="+t.TempDir(), "--unsafe-no-fsync",
-		fmt.Sprintf("--quota-backend-bytes=%d", quota),
+	runEtcd(
+		t, program, "--name=a", fmt.Sprintf("--quota-backend-bytes=%d", quota),
 		"--listen-client-urls="+client, "--advertise-client-urls="+client,
 		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=a="+peer,
 	)
+	eventually.Succeeds(t, 30*time.Second, "etcd is healthy", func() error {
+		_, err := get(t.Context(), client+"/health")
+		return err
+	})
+	return client
+}
+
+// runEtcd runs a member of etcd until the test ends, or stop is called.
+func runEtcd(t *testing.T, program string, flags ...string) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var output bytes.Buffer
+	command := exec.CommandContext(ctx, program, append(flags, "--data-dir="+t.TempDir(), "--unsafe-no-fsync")...)
 	command.Stdout, command.Stderr = &output, &output
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
@@ -106,30 +176,35 @@ func startEtcd(t *testing.T, program string) string {
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ctx := t.Context()
-	t.Cleanup(func() {
-		<-ctx.Done() // the context of a test ends before its cleanups
+	stop = sync.OnceFunc(func() {
+		cancel()
 		_ = command.Wait()
+	})
+	t.Cleanup(func() {
+		stop()
 		if t.Failed() {
 			t.Log(output.String())
 		}
 	})
-	eventually.Succeeds(t, 30*time.Second, "etcd is healthy", func() error {
-		attempt, err := http.NewRequestWithContext(ctx, http.MethodGet, client+"/health", nil)
-		if err != nil {
-			return err
-		}
-		answer, err := http.DefaultClient.Do(attempt)
-		if err != nil {
-			return err
-		}
-		defer answer.Body.Close()
-		if answer.StatusCode != http.StatusOK {
-			return fmt.Errorf("it answers %s", answer.Status)
-		}
-		return nil
-	})
-	return client
+	return stop
+}
+
+// get returns what etcd answers with the status 200.
+func get(ctx context.Context, url string) (string, error) {
+	attempt, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	answer, err := http.DefaultClient.Do(attempt)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	content, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("it answers %s", answer.Status)
+	}
+	return string(content), err
 }
 
 // request returns what etcd answers, with any status.
