@@ -16,9 +16,10 @@ func TestScrapeConfigurationsAreValid(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := regexp.MustCompile("(?s)\n```yaml\n(scrape_configs:.*?)```").FindAllStringSubmatch(string(content), -1)
-	if len(blocks) != 4 {
+	if len(blocks) != 5 {
 		t.Errorf(
-			"%d scrape configurations, want those in the cluster, on control VMs, on nodes and outside", len(blocks),
+			"%d scrape configurations, want those in the cluster, two on control VMs, on nodes and outside",
+			len(blocks),
 		)
 	}
 	for _, block := range blocks {

@@ -572,14 +572,60 @@ var opsCases = withProviders(map[string]opsCase{
 			"etcd":                 {"listen-metrics-urls": "http://0.0.0.0:2381"},
 			"kubelet-csr-approver": {"metrics-bind-address": "0.0.0.0:20245"},
 		} {
-			flags := decode[values](t, file(t, control, job, "config/flags.json"))["flags"].(values)
-			for flag, value := range want {
-				if flags[flag] != value {
-					t.Errorf("%s: %s is %v, want %v", job, flag, flags[flag], value)
-				}
+			checkFlags(t, control, job, want)
+		}
+		for _, name := range nodeGroups {
+			g := group(t, p, name)
+			checkFlags(t, g, "network-policy", values{"metrics-bind-address": "0.0.0.0:20244"})
+			config := decode[values](t, file(t, g, "kube-proxy", "config/config.json"))
+			if config["metricsBindAddress"] != "0.0.0.0:10249" {
+				t.Errorf("%s: kube-proxy serves metrics at %v", name, config["metricsBindAddress"])
 			}
 		}
 	}},
+	"expose-cloud-controller-metrics.yml": {
+		deployment{ops: []string{"aws.yml", "expose-cloud-controller-metrics.yml"}},
+		func(t *testing.T, p *director.Plan) {
+			checkFlags(t, group(t, p, "control"), "cloud-controller-manager", values{"bind-address": "0.0.0.0"})
+		},
+	},
+	"expose-cloud-controller-metrics-openstack.yml": {
+		deployment{
+			ops: []string{"openstack.yml", "expose-cloud-controller-metrics-openstack.yml"}, vars: openstackVars,
+		},
+		func(t *testing.T, p *director.Plan) {
+			checkFlags(
+				t, group(t, p, "control"), "openstack-cloud-controller-manager", values{"bind-address": "0.0.0.0"},
+			)
+		},
+	},
+	"expose-load-balancer-controller-metrics.yml": {
+		deployment{ops: []string{
+			"aws.yml", "enable-aws-load-balancer-controller.yml", "expose-load-balancer-controller-metrics.yml",
+		}},
+		func(t *testing.T, p *director.Plan) {
+			checkFlags(t, group(t, p, "control"), "aws-load-balancer-controller", values{
+				"metrics-bind-addr": "0.0.0.0:3310",
+			})
+		},
+	},
+	"expose-node-local-dns-metrics.yml": {
+		deployment{ops: []string{"enable-node-local-dns.yml", "expose-node-local-dns-metrics.yml"}},
+		func(t *testing.T, p *director.Plan) {
+			for _, name := range nodeGroups {
+				g := group(t, p, name)
+				if text := string(file(t, g, "node-local-dns", "config/Corefile")); !strings.Contains(
+					text, "prometheus 0.0.0.0:9253",
+				) {
+					t.Errorf("%s: CoreDNS has\n%s", name, text)
+				}
+				interception := decode[values](t, file(t, g, "node-local-dns", "config/interception/flags.json"))
+				if flags := interception["flags"].(values); flags["metrics-bind-address"] != "0.0.0.0:9255" {
+					t.Errorf("%s: the interception has the flags %v", name, flags)
+				}
+			}
+		},
+	},
 	"enable-aws-load-balancer-controller.yml": {
 		deployment{ops: []string{"aws.yml", "enable-aws-load-balancer-controller.yml"}},
 		func(t *testing.T, p *director.Plan) {
@@ -1004,6 +1050,17 @@ var opsCases = withProviders(map[string]opsCase{
 })
 
 // checkExposedStorage expects that all processes of a CSI driver serve their metrics to other VMs.
+// checkFlags expects these flags of a job, among others.
+func checkFlags(t *testing.T, g *director.InstanceGroup, job string, want values) {
+	t.Helper()
+	flags := decode[values](t, file(t, g, job, "config/flags.json"))["flags"].(values)
+	for flag, value := range want {
+		if flags[flag] != value {
+			t.Errorf("%s: %s is %v, want %v", job, flag, flags[flag], value)
+		}
+	}
+}
+
 func checkExposedStorage(t *testing.T, p *director.Plan, driver string) {
 	t.Helper()
 	control, worker := group(t, p, "control"), group(t, p, "worker")
