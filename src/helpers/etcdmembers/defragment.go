@@ -28,8 +28,8 @@ const (
 const alarmNoSpace = "NOSPACE"
 
 // errNoSpace says what to do about the alarm.
-const errNoSpace = "etcd refuses writes, because its database has reached quota_backend_bytes: run the errand " +
-	"etcd-defragment, which makes space and clears the alarm"
+var errNoSpace = errors.New("etcd refuses writes, because its database has reached quota_backend_bytes: run the " +
+	"errand etcd-defragment, which makes space and clears the alarm")
 
 // status is what a member says about itself, with sizes in bytes.
 type status struct {
@@ -69,7 +69,7 @@ func (c *Config) defragmentIfLeading(ctx context.Context, worth func(status) boo
 	}
 	alarms, err := c.noSpace(ctx)
 	if err == nil && len(alarms) > 0 {
-		err = errors.New(errNoSpace)
+		err = fmt.Errorf("%w: this member has %s", errNoSpace, own)
 	}
 	return errors.Join(err, c.defragment(ctx, worth, log))
 }
@@ -178,11 +178,11 @@ func (c *Config) clearNoSpace(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	for i, s := range members {
-		if s.Quota > 0 && s.Size >= s.Quota {
+		if s.full() {
 			return fmt.Errorf(
-				"the database of %s has %d bytes after defragmentation, and quota_backend_bytes is %d: increase "+
-					"quota_backend_bytes of the job etcd, or delete objects, and run the errand again",
-				i.Name, s.Size, s.Quota,
+				"the database of %s has %s: increase quota_backend_bytes of the job etcd and deploy, or delete "+
+					"objects and run the errand again",
+				i.Name, s,
 			)
 		}
 	}

@@ -35,6 +35,15 @@ func (d *deployment) status(n int) status {
 	return s
 }
 
+// serves waits until a member reads, which it does with an alarm too.
+func (d *deployment) serves(n int) {
+	d.t.Helper()
+	eventually.Succeeds(d.t, timeout, fmt.Sprintf("reads of member %d", n), func() error {
+		_, err := d.configs[n].status(d.t.Context(), d.instances[n])
+		return err
+	})
+}
+
 // leader returns the instance whose member leads.
 func (d *deployment) leader(instances ...int) int {
 	d.t.Helper()
@@ -145,10 +154,7 @@ func TestNoSpaceToMake(t *testing.T) {
 	d.quota = 2 << 20 // a file of 8 MiB may have less than half of that in objects, if etcd wrote each of them alone
 	d.running[0].stop()
 	passes(t, d.start(0))
-	eventually.Succeeds(t, timeout, "the member to serve with its alarm", func() error {
-		_, err := d.configs[0].status(t.Context(), d.instances[0])
-		return err
-	})
+	d.serves(0)
 	fails(t, d.configs[0].MakeSpace(t.Context(), quiet()), "increase quota_backend_bytes")
 	fails(t, d.fill(0, 1), "database space exceeded")
 }

@@ -53,6 +53,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"kubernetes-release/etcdmembers"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/printable"
 	"kubernetes-release/internal/stopwatch"
@@ -446,7 +447,7 @@ type report struct {
 func (r *report) do(ctx context.Context, c check) error {
 	took := stopwatch.Start()
 	works, err := c.run(context.WithValue(ctx, nameOfCheck{}, c.name))
-	if err != nil {
+	if err = etcdmembers.ExplainNoSpace(err); err != nil {
 		r.line("FAILED", c.name, err.Error())
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"kubernetes-release/addons"
+	"kubernetes-release/etcdmembers"
 	"kubernetes-release/kubeconfig"
 	"kubernetes-release/podspread"
 )
@@ -60,7 +61,7 @@ func applyAddons() *cobra.Command {
 			options.Administrator.CertFile, options.Administrator.KeyFile = *certificate, *key
 		}
 		_, err = addons.Apply(command.Context(), config, options, slog.Default())
-		if err := noQuorumIsNoError(err); err != nil {
+		if err := etcdmembers.ExplainNoSpace(noQuorumIsNoError(err)); err != nil {
 			return fmt.Errorf("apply manifests in %s: %w", strings.Join(*dirs, ", "), err)
 		}
 		return nil

@@ -20,7 +20,23 @@ func prepareEtcd() *cobra.Command {
 }
 
 func settleEtcd() *cobra.Command {
-	return etcdStep("settle-etcd", "Remove etcd members whose VMs no longer exist", (*etcdmembers.Config).Settle)
+	return etcdStep(
+		"settle-etcd",
+		"Remove etcd members whose VMs no longer exist, and fail if etcd refuses writes for lack of space",
+		func(c *etcdmembers.Config, ctx context.Context, log *slog.Logger) error {
+			if err := c.Settle(ctx, log); err != nil {
+				return err
+			}
+			return c.CheckSpace(ctx, log)
+		},
+	)
+}
+
+func checkEtcdSpace() *cobra.Command {
+	return etcdStep(
+		"check-etcd-space", "Fail if etcd refuses writes because its database has reached its quota",
+		(*etcdmembers.Config).CheckSpace,
+	)
 }
 
 func leaveEtcd() *cobra.Command {

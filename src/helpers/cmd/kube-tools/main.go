@@ -34,6 +34,7 @@ func newCommand() *cobra.Command {
 		checkCloudController(),
 		checkDriverImage(),
 		checkCorefile(),
+		checkEtcdSpace(),
 		checkKubeletVersion(),
 		checkRotation(),
 		checkSettings(),

@@ -58,6 +58,8 @@ type Options struct {
 	APIServerFlags []string
 	// EtcdURL is the client URL of a running etcd. Without it, Start runs one.
 	EtcdURL string
+	// EtcdFlags are additional flags of the etcd that Start runs.
+	EtcdFlags []string
 	// Issuer is that of service account tokens, if it is not https://kubernetes.default.svc.
 	Issuer string
 }
@@ -208,7 +210,7 @@ func (c *Cluster) start(b binaries, options Options) error {
 	if c.etcdURL == "" {
 		c.etcdURL = "http://" + net.JoinHostPort(loopback, ports[0])
 		flags := etcdFlags(c.path("etcd"), c.etcdURL, "http://"+net.JoinHostPort(loopback, ports[1]))
-		etcd, err := c.run(b.etcd, flags)
+		etcd, err := c.run(b.etcd, append(flags, options.EtcdFlags...))
 		if err != nil {
 			return err
 		}
