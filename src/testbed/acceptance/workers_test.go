@@ -14,9 +14,10 @@ var workerOps = []string{"ops-files/scale-workers.yml"}
 // TestControlAndTwoWorkers deploys a cluster of three nodes: what works on one VM must work between VMs.
 func TestControlAndTwoWorkers(t *testing.T) {
 	l := own(t)
-	l.ops, l.vars = append(slices.Clone(workerOps), metricsOps), []string{"worker_instances=2"}
+	l.ops = append(slices.Clone(workerOps), metricsOps, "ops-files/set-sysctls.yml")
+	l.vars = []string{"worker_instances=2", sysctlsVar()}
 	l = l.with(t, badInput{ops: inGroup("jobs/name=kubernetes-addons/properties/coredns/replicas", "2") +
-		staticPodsOps})
+		staticPodsOps + conntrackOps + flagFileOps})
 	l.mustUp(t)
 	nodes := l.nodes(t, 3)
 	l.startScaled(t)
@@ -28,6 +29,8 @@ func TestControlAndTwoWorkers(t *testing.T) {
 		)
 		l.checkVolumesOfTheCloud(t)
 	})
+	t.Run("kernel settings", func(t *testing.T) { l.checkKernelSettings(t) })
+	t.Run("flag that takes a file", func(t *testing.T) { l.checkFlagFile(t, "control/0") })
 	t.Run("pods of every node", func(t *testing.T) { l.checkPodsOfEveryNode(t, nodes) })
 	t.Run("the tunnel ends at pods", l.checkTunnelEndsAtPods)
 	t.Run("CoreDNS", func(t *testing.T) { l.checkDNSSpread(t, len(nodes)) })
@@ -85,6 +88,7 @@ func TestControlAndTwoWorkers(t *testing.T) {
 		"restarted jobs and rebooted VMs",
 		func(t *testing.T) { l.checkRestartAndReboot(t, []string{"control/0", "worker/0", "worker/1"}) },
 	)
+	t.Run("kernel settings after a reboot", func(t *testing.T) { l.checkKernelSettings(t) })
 	t.Run("recreated VMs", func(t *testing.T) { l.checkRecreatedVMs(t) })
 	t.Run("CoreDNS after updates", func(t *testing.T) { l.checkDNSSpread(t, len(nodes)) })
 }
