@@ -51,8 +51,8 @@ func TestCinderDriver(t *testing.T) {
 }
 
 // TestOpenStackRefuses evaluates the alert OpenStackRefusesRequests with what the real driver counts: nothing fires
-// while OpenStack answers, and the alert does once the application credential has expired. Requests are sent faster than the
-// minutes of the rule.
+// while OpenStack answers, and the alert does once the application credential has expired. Requests are sent faster
+// than the minutes of the rule.
 func TestOpenStackRefuses(t *testing.T) {
 	promtool := os.Getenv("PROMTOOL_BIN")
 	if promtool == "" {
