@@ -205,10 +205,10 @@ gateway-conformance: components ## Run the conformance tests of Gateway API; res
 	@ci/gateway-conformance.sh
 	@cd src/testbed && $(PROGRAMS) $(UNCACHED) -timeout 60m -v -run 'TestGatewayConformance$$' ./templates
 
-.PHONY: bench bench-size bench-deploy bench-updates bench-sizes bench-restore bench-faults bench-storage bench-providers bench-preflight bench-joins bench-pods bench-drill bench-defragment bench-tool
+.PHONY: bench bench-size bench-deploy bench-updates bench-sizes bench-restore bench-faults bench-storage bench-providers bench-preflight bench-joins bench-pods bench-drill bench-defragment bench-rotation bench-tool
 bench: release lab bench-tool ## Measure all; prints ratios (two hours; BENCH_CLONE=1 adds clone to cluster, an hour)
 	@$(BUILD)/bin/bench size deploy sizes updates restore faults storage preflight $(if $(filter 1,$(BENCH_CLONE)),clone)
-	@$(MAKE) --no-print-directory bench-providers bench-joins bench-pods bench-drill bench-defragment
+	@$(MAKE) --no-print-directory bench-providers bench-joins bench-pods bench-drill bench-defragment bench-rotation
 	@$(if $(filter 1,$(BENCH_CLONE)),true,echo "Left out: clone to cluster against go build of the components; BENCH_CLONE=1 make bench measures it too (an hour)")
 bench-size: release bench-tool ## Measure the tarball against the bare upstream programs
 	@$(BUILD)/bin/bench size
@@ -245,6 +245,9 @@ bench-drill: release lab ## Measure how long it takes until a cluster is back th
 bench-defragment: release ## Measure how long three full databases of etcd are defragmented, and what clients of the API notice
 	@cd src/helpers && $(PROGRAMS) go test -count=1 -v -run 'TestFullEtcdUnderLoad$$' ./etcdmembers -full-mib 1024 | \
 	  grep -E '_test\.go:[0-9]+: |^(---|ok|FAIL)'
+bench-rotation: bench-tool ## Measure what logrotate loses of a log to which 10,000 lines a second are written
+	@ci/setup.sh logrotate
+	@$(BUILD)/bin/bench rotation
 bench-tool:
 	@ci/go-build.sh bench $(BUILD)/bin testbed ./cmd/bench
 

@@ -10,12 +10,12 @@ import (
 	"kubernetes-release/release/boshrelease"
 )
 
-// simulated is the only one that requires neither the release nor the lab.
-const simulated = "preflight"
+// simulated and rotated are those that require neither the release nor the lab.
+const simulated, rotated = "preflight", "rotation"
 
 // Names are those of what a session can measure.
 var Names = []string{
-	"size", "deploy", "updates", "sizes", "restore", "faults", "storage", "providers", "clone", simulated,
+	"size", "deploy", "updates", "sizes", "restore", "faults", "storage", "providers", "clone", simulated, rotated,
 }
 
 // Session measures and keeps what it has measured in a report.
@@ -30,7 +30,7 @@ type Session struct {
 // Measure measures what the names say, and prints it after all progress lines.
 func (s Session) Measure(ctx context.Context, names []string) error {
 	var release boshrelease.Result
-	if slices.ContainsFunc(names, func(name string) bool { return name != simulated }) {
+	if slices.ContainsFunc(names, func(name string) bool { return name != simulated && name != rotated }) {
 		var err error
 		if release, err = (boshrelease.Builder{Root: s.Root, Log: s.Out}).Last(); err != nil {
 			return err
@@ -74,6 +74,9 @@ func (s Session) measure(ctx context.Context, name string, release boshrelease.R
 		return (&Storage{Deploys: deploys, ReleaseSize: release.Size}).Measure(ctx)
 	case "providers":
 		return Providers{Root: s.Root, ReleaseSize: release.Size, Out: s.Out}.Measure(ctx)
+	case rotated:
+		figure, err := Rotation{Out: s.Out}.Measure(ctx)
+		return []Figure{figure}, err
 	case simulated:
 		figures, err := Preflights(s).Measure(ctx)
 		if err != nil {

@@ -23,8 +23,9 @@ const long = `Measure the release and print ratios, which are also kept in .buil
   clone      make up in a fresh clone against go build of the components (an hour)
   preflight  the preflights of 1,000 workers against EC2's token bucket, and its results in 10,000 random accounts,
              simulated (15 minutes)
+  rotation   lines that logrotate loses of a log to which 10,000 a second are written (2 minutes)
 
-All but preflight require the release and the lab (make release lab). A missed aim is not an error.`
+All but preflight and rotation require the release and the lab (make release lab). A missed aim is not an error.`
 
 func main() {
 	vm.MaybeRunInit()
