@@ -12,21 +12,19 @@ import (
 
 // writeMetrics writes, in Prometheus' text format for the textfile collector of node_exporter, the newest snapshot and
 // whether the last attempt to take or upload one failed. What it says of the newest snapshot is read from the
-// directory, so it is right after a restart too, and absent while there is none. Everybody can read the file.
+// directory, so it is right after a restart too, and absent while there is none; that the directory cannot be read
+// counts as a failure. Everybody can read the file.
 func (c *Config) writeMetrics(failed error) error {
 	if c.Metrics == "" {
 		return nil
 	}
-	names, err := c.list()
-	if err != nil {
-		return err
-	}
+	names, unreadable := c.list()
 	var text exposition.Text
 	text.Gauge("kubernetes_bosh_etcd_snapshot_interval_seconds", "Time between two scheduled snapshots.").
 		Add(c.Interval.Std().Seconds())
 	text.Gauge(
 		"kubernetes_bosh_etcd_snapshot_failed", "Whether the last attempt to take or upload a snapshot failed.",
-	).Add(exposition.Bool(failed != nil))
+	).Add(exposition.Bool(failed != nil || unreadable != nil))
 	if len(names) > 0 {
 		newest := names[len(names)-1]
 		if at, err := taken(newest); err == nil {
@@ -40,8 +38,8 @@ func (c *Config) writeMetrics(failed error) error {
 			text.Gauge("kubernetes_bosh_etcd_snapshot_size_bytes", "Size of the newest snapshot.").
 				Add(float64(info.Size()))
 		case !errors.Is(err, fs.ErrNotExist): // the errand etcd-snapshot removes old ones too
-			return err
+			unreadable = err
 		}
 	}
-	return atomicfile.Write(c.Metrics, []byte(text.String()), 0o644)
+	return errors.Join(unreadable, atomicfile.Write(c.Metrics, []byte(text.String()), 0o644))
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,5 +82,27 @@ kubernetes_bosh_etcd_snapshot_failed ` + strconv.Itoa(test.failed) + "\n" + test
 				t.Errorf("mode %v, %v", info.Mode(), err)
 			}
 		})
+	}
+}
+
+// TestUnreadableDirectoryIsAFailure: the metrics of an attempt that succeeded must not stay.
+func TestUnreadableDirectoryIsAFailure(t *testing.T) {
+	dir := t.TempDir()
+	config := &Config{
+		Dir: filepath.Join(dir, "snapshots"), Interval: duration.Duration(time.Hour),
+		Metrics: filepath.Join(dir, "snapshots.prom"),
+	}
+	if err := config.writeMetrics(nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(config.Dir, nil, 0o600); err != nil { // which cannot be listed
+		t.Fatal(err)
+	}
+	if err := config.writeMetrics(nil); err == nil {
+		t.Error("the file was listed")
+	}
+	content, err := os.ReadFile(config.Metrics)
+	if err != nil || !strings.Contains(string(content), "kubernetes_bosh_etcd_snapshot_failed 1\n") {
+		t.Errorf("the metrics are\n%s(%v)", content, err)
 	}
 }
