@@ -198,6 +198,12 @@ conformance: release lab ## Run the conformance tests of Kubernetes; results in 
 	@ci/go-build.sh conformance-tool $(BUILD)/bin testbed ./cmd/conformance
 	@ci/conformance.sh
 
+.PHONY: storage-conformance
+storage-conformance: export DRIVER := $(CURDIR)/src/testbed/conformance/ebs-driver.yml
+storage-conformance: export LABELS :=
+storage-conformance: ## Run the External Storage tests of Kubernetes with the EBS CSI driver, as conformance; needs root (FOCUS SKIP)
+	@$(MAKE) conformance FOCUS='External.Storage.*$(FOCUS)'
+
 .PHONY: gateway-conformance
 gateway-conformance: export GATEWAY_CONFORMANCE_DIR := $(CURDIR)/$(BUILD)/gateway-conformance
 gateway-conformance: export GATEWAY_CONFORMANCE_TEST := $(TEST)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs the conformance tests of Kubernetes on a control VM and two workers in a lab of its own. Tests, ginkgo, which runs them, and the
 # programs of their images come from the pins of src/tools/conformance. FOCUS and SKIP are regular expressions for names of tests, LABELS
-# an expression of ginkgo for labels of tests, in place of Conformance.
+# an expression of ginkgo for labels of tests, in place of Conformance; DRIVER is a file that describes a CSI driver for those of storage.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$PWD/.build/conformance
@@ -57,4 +57,4 @@ api=$("${kubectl[@]}" view -o 'jsonpath={.clusters[0].cluster.tls-server-name}')
 
 "${lab[@]}" client .build/bin/conformance run --programs "$folder/bin" --module "$module" --release "$release" \
   --kubeconfig "$folder/kubeconfig" --kubectl "$state/bin/kubectl" --output "$folder/results" \
-  ${LABELS+--labels="$LABELS"} ${FOCUS:+--focus="$FOCUS"} ${SKIP:+--skip="$SKIP"}
+  ${DRIVER:+--driver="$DRIVER"} ${LABELS+--labels="$LABELS"} ${FOCUS:+--focus="$FOCUS"} ${SKIP:+--skip="$SKIP"}

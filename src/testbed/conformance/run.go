@@ -35,6 +35,9 @@ type Run struct {
 	Labels string
 	// Focus and Skip are regular expressions for names of these tests; empty ones select all, and skip none.
 	Focus, Skip string
+	// Driver is a file that describes a CSI driver for the tests of external storage (test/e2e/storage/external of
+	// k8s.io/kubernetes); empty for none.
+	Driver string
 	// Processes is how many tests run at the same time. Those marked [Serial] run alone, after the others.
 	Processes int
 	// Output is the folder for e2e.log and junit_01.xml.
@@ -92,6 +95,9 @@ func (r Run) ginkgo(ctx context.Context, counter *counter) (err error) {
 		filepath.Join(r.Programs, "e2e.test"), "--", "--kubeconfig="+r.Kubeconfig, "--kubectl-path="+r.Kubectl,
 		"--provider=skeleton", "--report-dir="+absolute, "--disable-log-dump",
 	)
+	if r.Driver != "" {
+		command.Args = append(command.Args, "--storage.testdriver="+r.Driver)
+	}
 	// A group of its own, so that an interrupt reaches ginkgo once, and nothing is left of it.
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }

@@ -64,6 +64,7 @@ func newRun(t *testing.T, ginkgo string) Run {
 		Labels:     ConformanceLabel,
 		Focus:      "sig-node|DNS",
 		Skip:       "slow ones",
+		Driver:     "/driver.yml",
 		Output:     filepath.Join(t.TempDir(), "results"),
 	}
 }
@@ -87,7 +88,7 @@ func TestRun(t *testing.T) {
 	}
 	for _, want := range []string{
 		"--procs=3 ", "--label-filter=Conformance ", "--focus=sig-node|DNS ", "--skip=slow ones ",
-		"--kubeconfig=/admin.conf ",
+		"--kubeconfig=/admin.conf ", "--storage.testdriver=/driver.yml",
 	} {
 		if !strings.Contains(string(log), want) {
 			t.Errorf("ginkgo got %s, want %s", log, want)

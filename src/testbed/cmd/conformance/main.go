@@ -49,6 +49,7 @@ failed.`,
 	)
 	flags.StringVar(&run.Focus, "focus", "", "run only tests whose names match this `regexp`")
 	flags.StringVar(&run.Skip, "skip", "", "do not run tests whose names match this `regexp`")
+	flags.StringVar(&run.Driver, "driver", "", "`file` that describes a CSI driver, for the tests of external storage")
 	flags.IntVar(&run.Processes, "processes", 4, "`number` of tests that run at the same time")
 	return required(command, "programs", "kubeconfig", "output", "module", "release")
 }
