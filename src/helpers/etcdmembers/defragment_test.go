@@ -121,11 +121,7 @@ func TestNothingIsDefragmentedWhileAMemberIsMissing(t *testing.T) {
 
 // TestMakeSpace fills the quota until etcd refuses writes. Old revisions are what filled it, so space can be made.
 func TestMakeSpace(t *testing.T) {
-	d := newDeployment(t)
-	d.quota = 16 << 20
-	d.deploy(0, 1, 2)
-	d.put(0, "acknowledged")
-	fails(t, d.fill(0, 1000), "database space exceeded")
+	d := full(t, 16<<20)
 	leader := d.leader(0, 1, 2)
 	fails(
 		t, d.configs[leader].defragmentIfLeading(t.Context(), status.worthwhile, quiet()), "etcd-defragment",
