@@ -257,7 +257,10 @@ func (l *Launcher) checkFlags(ctx context.Context, config *Config, log *slog.Log
 	if err != nil {
 		return nil, err
 	}
-	flags := config.flags(id)
+	flags, err := config.flags(id)
+	if err != nil {
+		return nil, err
+	}
 	if config.FlagCheck == "none" {
 		log.Info("flags are not checked: flag_check is none", "flags", len(flags))
 		return nil, executable(config.Executable)

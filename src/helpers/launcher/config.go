@@ -44,6 +44,8 @@ type Config struct {
 	// NodeFlags are set from the node's identity: flag name to one of the keys of node.Identity. A flag is left out if
 	// that part of the identity is empty.
 	NodeFlags map[string]string `json:"node_flags"`
+	// DiskFlags are set to the size in bytes that a database of etcd may have: flag name to a directory of its disk.
+	DiskFlags map[string]string `json:"disk_flags"`
 	// Environment is added to the launcher's own environment; null removes a variable.
 	Environment map[string]Scalar `json:"environment"`
 	// NodeEnvironment is to Environment what NodeFlags is to Flags.

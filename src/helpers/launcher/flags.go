@@ -1,9 +1,11 @@
 package launcher
 
 import (
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"kubernetes-release/node"
@@ -18,8 +20,9 @@ type flag struct {
 	source string
 }
 
-// flags returns the flags of the job, of the node's identity and of the operator, sorted by name.
-func (c *Config) flags(id node.Identity) []flag {
+// flags returns the flags of the job, of the node's identity, of the disk and of the operator, sorted by name. It fails
+// if the size of the disk is not known.
+func (c *Config) flags(id node.Identity) ([]flag, error) {
 	var flags []flag
 	add := func(name string, value Value, source string) {
 		if arguments := value.arguments(name); arguments != nil {
@@ -35,11 +38,18 @@ func (c *Config) flags(id node.Identity) []flag {
 			add(name, Value{set: true, elements: []string{text}}, c.path+", node_flags")
 		}
 	}
+	for name, directory := range c.DiskFlags {
+		quota, err := databaseQuota(directory)
+		if err != nil {
+			return nil, fmt.Errorf("%s, disk_flags.%s: %w", c.path, name, err)
+		}
+		add(name, Value{set: true, elements: []string{strconv.FormatUint(quota, 10)}}, c.path+", disk_flags")
+	}
 	for name, value := range c.extra {
 		add(name, value, "property extra_args, rendered to "+c.extraPath)
 	}
 	slices.SortFunc(flags, func(a, b flag) int { return strings.Compare(a.name, b.name) })
-	return flags
+	return flags, nil
 }
 
 // commandLine returns the program, its arguments and its flags.
@@ -61,7 +71,11 @@ func CommandLine(path string, values map[string]string) ([]string, error) {
 	for name, value := range values {
 		config.Flags[name] = Value{set: true, elements: []string{value}}
 	}
-	return config.commandLine(config.flags(node.Identity{})), nil
+	flags, err := config.flags(node.Identity{})
+	if err != nil {
+		return nil, err
+	}
+	return config.commandLine(flags), nil
 }
 
 // connectionChecks lets programs that keep a connection to an API server notice after 15 seconds that it is dead, in

@@ -90,7 +90,11 @@ func (l *Launcher) Exec(ctx context.Context, path string) error {
 	if err := l.setUp(ctx, config.Setup, environment); err != nil {
 		return fmt.Errorf("%s does not start: %w", config.Process, err)
 	}
-	line := config.commandLine(config.flags(id))
+	flags, err := config.flags(id)
+	if err != nil {
+		return fmt.Errorf("%s does not start: %w", config.Process, err)
+	}
+	line := config.commandLine(flags)
 	signal.Reset(
 		syscall.SIGTERM, syscall.SIGINT,
 	) // from here on a signal stops the process immediately, and none is lost

@@ -128,10 +128,18 @@ func (c *Config) validateFlags(v *validation) {
 		}
 		v.identityKey("node_flags."+name, c.NodeFlags[name])
 	}
+	for _, name := range slices.Sorted(maps.Keys(c.DiskFlags)) {
+		if err := checkFlagName(name); err != nil {
+			v.problem("disk_flags: %w", err)
+		}
+		v.absolute("disk_flags."+name, c.DiskFlags[name])
+	}
 	seen := map[string]string{}
-	for _, name := range slices.Concat(slices.Sorted(maps.Keys(c.Flags)), slices.Sorted(maps.Keys(c.NodeFlags))) {
+	for _, name := range slices.Concat(
+		slices.Sorted(maps.Keys(c.Flags)), slices.Sorted(maps.Keys(c.NodeFlags)), slices.Sorted(maps.Keys(c.DiskFlags)),
+	) {
 		if other, ok := seen[sameFlag(name)]; ok {
-			v.problem("flags and node_flags set the same flag, %s and %s: remove one", other, name)
+			v.problem("flags, node_flags and disk_flags set the same flag, %s and %s: remove one", other, name)
 		}
 		seen[sameFlag(name)] = name
 	}

@@ -56,11 +56,31 @@ func TestFullDiskIsReported(t *testing.T) {
 	if got := l.mustKubectl(t, "", "get", "nodes", "--no-headers"); !strings.Contains(got, " Ready ") {
 		t.Errorf("node is not Ready: %s", got)
 	}
+	if quota := l.etcdQuota(t, "control/0"); quota < 0.9*diskSize/3 || quota > diskSize/3 {
+		t.Errorf("etcd's database can have %.0f bytes, want about a third of a disk of %d", quota, diskSize)
+	}
 	number := l.networkNumber()
 	leaveFree(t, ballast, 0) // a full disk must not prevent down
 	l.mustRun(t, 2*time.Minute, "down")
 	unmount()
 	before.mustEqual(t, l, number)
+}
+
+// etcdQuota returns the size in bytes at which a member refuses writes.
+func (l *lab) etcdQuota(t *testing.T, instance string) float64 {
+	t.Helper()
+	metrics := l.ssh(t, instance, "curl", "-sS", "--fail", "http://127.0.0.1:2381/metrics")
+	for line := range strings.Lines(metrics) {
+		if value, ok := strings.CutPrefix(line, "etcd_server_quota_backend_bytes "); ok {
+			quota, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return quota
+		}
+	}
+	t.Fatalf("%s: no quota in the metrics of etcd:\n%s", instance, tail.Lines(metrics, 20))
+	return 0
 }
 
 // smallDisk mounts a file system of diskSize at dir, and returns the function that unmounts it.

@@ -48,6 +48,7 @@ type flagsFile struct {
 	Arguments   []string       `json:"arguments"`
 	Flags       map[string]any `json:"flags"`
 	NodeFlags   values         `json:"node_flags"`
+	DiskFlags   values         `json:"disk_flags"`
 	Environment map[string]any `json:"environment"`
 }
 

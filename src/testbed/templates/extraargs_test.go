@@ -27,6 +27,9 @@ func flagsOfJobs(t *testing.T) map[string][]string {
 		for name := range flags.NodeFlags {
 			sets[g.job][name] = true
 		}
+		for name := range flags.DiskFlags {
+			sets[g.job][name] = true
+		}
 	}
 	jobs := map[string][]string{}
 	for job, set := range sets {
