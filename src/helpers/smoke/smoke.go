@@ -243,6 +243,7 @@ func (s *suite) run(ctx context.Context) error {
 		s.noteNetworkPolicies(timed)
 	}
 	s.noteReleasedVolumes(timed)
+	s.noteDeletedSnapshots(timed)
 
 	// An interrupted run cleans up too, since load balancers cost money.
 	last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), s.limits.cleanup)

@@ -478,6 +478,38 @@ func (s *suite) noteReleasedVolumes(ctx context.Context) {
 	}
 }
 
+// noteDeletedSnapshots warns about snapshots of EBS that the driver tries to delete in vain, for the same reason.
+// csi-snapshotter releases a VolumeSnapshotContent only after the snapshot has been deleted, or if it is retained.
+func (s *suite) noteDeletedSnapshots(ctx context.Context) {
+	list, err := s.listSnapshotContents(ctx)
+	if err != nil {
+		s.report.line("note", "deleted snapshots", err.Error())
+		return
+	}
+	for _, content := range list {
+		text := func(fields ...string) string {
+			value, _, _ := unstructured.NestedString(content.Object, fields...)
+			return value
+		}
+		name, id, since := content.GetName(), text("status", "snapshotHandle"), content.GetDeletionTimestamp()
+		if text("spec", "driver") != ebsDriver || text("spec", "deletionPolicy") != "Delete" || since == nil ||
+			s.clock.Since(since.Time) < releasedTooLong {
+			continue
+		}
+		s.report.line("WARNING", "deleted snapshots", strings.Join([]string{
+			fmt.Sprintf("VolumeSnapshotContent %s (%s) is being deleted since %s, and its snapshot was not deleted%s",
+				name, id, since.UTC().Format(time.RFC3339), s.volumeHint()),
+			fmt.Sprintf(
+				"if aws ec2 describe-snapshots --snapshot-ids %s answers InvalidSnapshot.NotFound, it is gone:", id,
+			),
+			fmt.Sprintf(
+				`kubectl patch volumesnapshotcontent %s --type=merge -p '{"spec":{"deletionPolicy":"Retain"}}' `+
+					`(docs/storage.md)`, name,
+			),
+		}, "\n"))
+	}
+}
+
 // warningAboutVolume returns the latest warning about a PersistentVolume as the end of a sentence.
 func (s *suite) warningAboutVolume(ctx context.Context, name string) string {
 	return s.lastWarning(ctx, metav1.NamespaceDefault, s.volumeHint(), func(object corev1.ObjectReference) bool {
@@ -521,8 +553,24 @@ func (s *suite) volumesGone(ctx context.Context) error {
 
 // snapshotContentsOf returns the names of the run's VolumeSnapshotContents.
 func (s *suite) snapshotContentsOf(ctx context.Context) (names []string, err error) {
+	list, err := s.listSnapshotContents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, content := range list {
+		if namespace, _, _ := unstructured.NestedString(
+			content.Object, "spec", "volumeSnapshotRef", "namespace",
+		); namespace == s.namespace {
+			names = append(names, content.GetName())
+		}
+	}
+	return names, nil
+}
+
+// listSnapshotContents returns all VolumeSnapshotContents, none in a cluster without them.
+func (s *suite) listSnapshotContents(ctx context.Context) ([]unstructured.Unstructured, error) {
 	if len(s.config.Storage.Classes) == 0 {
-		return nil, nil
+		return nil, nil // without storage, the errand must not read snapshots
 	}
 	list, err := s.dynamic.Resource(snapshotContents).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
@@ -531,14 +579,7 @@ func (s *suite) snapshotContentsOf(ctx context.Context) (names []string, err err
 	if err != nil {
 		return nil, err
 	}
-	for _, content := range list.Items {
-		if namespace, _, _ := unstructured.NestedString(
-			content.Object, "spec", "volumeSnapshotRef", "namespace",
-		); namespace == s.namespace {
-			names = append(names, content.GetName())
-		}
-	}
-	return names, nil
+	return list.Items, nil
 }
 
 // volumePod returns a pod that has the claim's volume, and prefers other nodes to the one to avoid.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	fakedynamic "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
@@ -521,6 +522,51 @@ func TestReleasedVolumesAreReported(t *testing.T) {
 				t.Errorf("volumes are read: %v", client.Actions())
 			}
 		})
+	}
+}
+
+// TestDeletedSnapshotsAreReported: only those that the driver should have deleted long ago.
+func TestDeletedSnapshotsAreReported(t *testing.T) {
+	deleted := func(name string, change func(map[string]any, *unstructured.Unstructured)) *unstructured.Unstructured {
+		spec := map[string]any{"driver": ebsDriver, "deletionPolicy": "Delete"}
+		content := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": snapshotContents.GroupVersion().String(), "kind": "VolumeSnapshotContent",
+			"metadata": map[string]any{"name": name}, "spec": spec,
+			"status": map[string]any{"snapshotHandle": "snap-" + name},
+		}}
+		content.SetDeletionTimestamp(new(metav1.NewTime(time.Now().Add(-time.Hour))))
+		change(spec, content)
+		return content
+	}
+	client := fakedynamic.NewSimpleDynamicClientWithCustomListKinds(
+		runtime.NewScheme(), map[schema.GroupVersionResource]string{snapshotContents: "VolumeSnapshotContentList"},
+		deleted("stuck", func(map[string]any, *unstructured.Unstructured) {}),
+		deleted("used", func(_ map[string]any, c *unstructured.Unstructured) { c.SetDeletionTimestamp(nil) }),
+		deleted("fresh", func(_ map[string]any, c *unstructured.Unstructured) {
+			c.SetDeletionTimestamp(new(metav1.Now()))
+		}),
+		deleted("kept", func(spec map[string]any, _ *unstructured.Unstructured) { spec["deletionPolicy"] = "Retain" }),
+		deleted("other", func(spec map[string]any, _ *unstructured.Unstructured) { spec["driver"] = cinderDriver }),
+	)
+	var output bytes.Buffer
+	s := &suite{dynamic: client, report: &report{output: &output}, clock: clock.RealClock{}}
+	s.config.Storage.Driver = ebsDriver
+	if s.noteDeletedSnapshots(t.Context()); output.Len() > 0 || len(client.Actions()) > 0 {
+		t.Errorf("without storage, snapshots are read: %v\n%s", client.Actions(), &output)
+	}
+	s.config.Storage.Classes = []string{"gp3"}
+	s.noteDeletedSnapshots(t.Context())
+	for _, want := range []string{
+		"WARNING", "VolumeSnapshotContent stuck (snap-stuck) is being deleted since",
+		"the logs of job ebs-csi-controller", "describe-snapshots --snapshot-ids snap-stuck",
+		`kubectl patch volumesnapshotcontent stuck --type=merge -p '{"spec":{"deletionPolicy":"Retain"}}'`,
+	} {
+		if !strings.Contains(output.String(), want) {
+			t.Errorf("the report does not contain %q:\n%s", want, &output)
+		}
+	}
+	if count := strings.Count(output.String(), "VolumeSnapshotContent "); count != 1 {
+		t.Errorf("%d snapshots are reported:\n%s", count, &output)
 	}
 }
 
