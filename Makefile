@@ -36,6 +36,8 @@ UNCACHED := go test -count=1
 BESIDE := GOFLAGS=-p=1 nice -n 10
 # What components are built with (src/release/components/build.go): their tests use what is compiled already.
 AS_BUILT := env CGO_ENABLED=0 GOAMD64=v1 GOFLAGS="-trimpath -buildvcs=false"
+# The versions from which tests and benchmarks upgrade; the first build takes half an hour.
+PREVIOUS_KUBERNETES := $(BUILD)/bin/components kubernetes-previous-minor kubernetes-previous-patch
 # The packages of a module with tests that test-unit leaves out, because they need programs, VMs or minutes.
 PROGRAM_TESTS = grep -rlE 'testing\.Short\(\)|/(kubetest|networktest|vmtest)"|"[A-Z_]+_BIN(_DIR)?"|"COMPONENTS_DIR"' --include='*_test.go' . | \
   xargs -n 1 dirname | grep -vE 'testdata|/acceptance$$' | sort -u
@@ -176,7 +178,7 @@ test-first-cluster: release lab ## Run the commands of docs/first-cluster.md wit
 soak: release lab ## Run the tests that are slow by nature, in labs, as the pipeline does at night; needs root
 	@ci/setup.sh strace busybox-static
 	@ci/prometheus.sh promtool prometheus
-	@$(BUILD)/bin/components kubernetes-previous
+	@$(PREVIOUS_KUBERNETES)
 	@cd src/testbed && $(PROGRAMS) PROMETHEUS_BIN=$(CURDIR)/$(BUILD)/bin/prometheus ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 3h -v -run '^TestSoak' ./acceptance
 	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 30m -v -run '^TestSoak' ./firstcluster
 	@$(MAKE) csi-sanity
@@ -213,6 +215,7 @@ gateway-conformance: components ## Run the conformance tests of Gateway API; res
 
 .PHONY: bench bench-size bench-deploy bench-updates bench-sizes bench-restore bench-faults bench-storage bench-providers bench-preflight bench-joins bench-pods bench-drill bench-defragment bench-rotation bench-tool
 bench: release lab bench-tool ## Measure all; prints ratios (two hours; BENCH_CLONE=1 adds clone to cluster, an hour)
+	@$(PREVIOUS_KUBERNETES)
 	@$(BUILD)/bin/bench size deploy sizes updates restore faults storage preflight $(if $(filter 1,$(BENCH_CLONE)),clone)
 	@$(MAKE) --no-print-directory bench-providers bench-joins bench-pods bench-drill bench-defragment bench-rotation
 	@$(if $(filter 1,$(BENCH_CLONE)),true,echo "Left out: clone to cluster against go build of the components; BENCH_CLONE=1 make bench measures it too (an hour)")
@@ -221,6 +224,7 @@ bench-size: release bench-tool ## Measure the tarball against the bare upstream 
 bench-deploy: release lab bench-tool ## Measure a deploy against a start by hand, and memory
 	@$(BUILD)/bin/bench deploy
 bench-updates: release lab bench-tool ## Measure failed API requests and the longest gap while VMs are updated, upgraded and recreated
+	@$(PREVIOUS_KUBERNETES)
 	@$(BUILD)/bin/bench updates
 bench-sizes: release lab bench-tool ## Measure deploys of one, three and five VMs
 	@$(BUILD)/bin/bench sizes

@@ -36,9 +36,11 @@ bump() {
 }
 
 # edit MODULE OLD NEW. The staging modules of Kubernetes have its version, with v0 for v1, in `require` and in `replace`, and the
-# modules of src and the conformance tests require the same.
+# modules of src and the conformance tests require the same. The old version becomes the one to which tests go back.
 edit() {
   if [[ $1 == k8s.io/kubernetes ]]; then
+    { sed '/^module /,$d' previous-patch.mod && sed -n '/^module /,$p' go.mod; } >"$saved/previous-patch.mod" &&
+      cp "$saved/previous-patch.mod" . && cp go.sum previous-patch.sum || return
     local modules=(../../helpers ../../release ../../testbed ../../tools/conformance) module
     sed -i -E "s#^(.*k8s\.io/[^ ]+ )v0\.${2#v1.}( .*)?\$#\1v0.${3#v1.}\2#" go.mod "${modules[@]/%//go.mod}" &&
       sed -i "s/^Ships Kubernetes ${2#v}\./Ships Kubernetes ${3#v}./" ../../../CHANGELOG.md &&

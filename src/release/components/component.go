@@ -270,18 +270,24 @@ func names(programs []Binary) []string {
 	return found
 }
 
-// previousKubernetes is the previous minor version of Kubernetes, which the release does not ship: tests upgrade from
-// it.
-func previousKubernetes() Component {
-	previous := Named("kubernetes")[0]
-	previous.Name, previous.ModFile = "kubernetes-previous", "previous.mod"
+// previousKubernetes are versions of Kubernetes that the release does not ship: tests upgrade from the previous minor
+// version, and go back to the previous patch release.
+func previousKubernetes() []Component {
+	all := All()
+	kubernetes := all[slices.IndexFunc(all, func(c Component) bool { return c.Name == "kubernetes" })]
+	var previous []Component
+	for _, what := range []string{"minor", "patch"} {
+		c := kubernetes
+		c.Name, c.ModFile = "kubernetes-previous-"+what, "previous-"+what+".mod"
+		previous = append(previous, c)
+	}
 	return previous
 }
 
 // Names returns the names of all components, and of those that only tests use.
 func Names() []string {
 	var names []string
-	for _, c := range append(All(), previousKubernetes()) {
+	for _, c := range append(All(), previousKubernetes()...) {
 		names = append(names, c.Name)
 	}
 	return names
@@ -292,11 +298,9 @@ func Named(names ...string) []Component {
 	if len(names) == 0 {
 		return All()
 	}
-	known := All()
-	if slices.Contains(names, "kubernetes-previous") {
-		known = append(known, previousKubernetes())
-	}
-	return slices.DeleteFunc(known, func(c Component) bool { return !slices.Contains(names, c.Name) })
+	return slices.DeleteFunc(
+		append(All(), previousKubernetes()...), func(c Component) bool { return !slices.Contains(names, c.Name) },
+	)
 }
 
 // kubernetesVersion sets the version that a Kubernetes program reports. The build date is fixed, because builds must be

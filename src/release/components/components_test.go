@@ -287,20 +287,26 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// TestPreviousKubernetes compares the pin that tests upgrade from with the one that the release ships.
+// TestPreviousKubernetes compares the pins that tests upgrade from with the one that the release ships.
 func TestPreviousKubernetes(t *testing.T) {
 	b := Builder{Source: pins}
-	minor := func(name string) (minor int) {
+	pinned := func(name string) (version string, minor, patch int) {
 		version, err := b.PinnedVersion(t.Context(), Named(name)[0])
 		if err == nil {
-			_, err = fmt.Sscanf(version, "v1.%d.", &minor)
+			_, err = fmt.Sscanf(version, "v1.%d.%d", &minor, &patch)
 		}
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		return minor
+		return version, minor, patch
 	}
-	if current, previous := minor("kubernetes"), minor("kubernetes-previous"); previous != current-1 {
-		t.Errorf("go.mod pins Kubernetes 1.%d and previous.mod 1.%d, want 1.%d", current, previous, current-1)
+	current, minor, patch := pinned("kubernetes")
+	if previous, was, _ := pinned("kubernetes-previous-minor"); was != minor-1 {
+		t.Errorf("go.mod pins Kubernetes %s and previous-minor.mod %s, want 1.%d", current, previous, minor-1)
+	}
+	previous, ofMinor, was := pinned("kubernetes-previous-patch")
+	earlier := was < patch || was == patch && strings.Contains(previous, "-rc.") && !strings.Contains(current, "-")
+	if ofMinor != minor || !earlier {
+		t.Errorf("go.mod pins Kubernetes %s and previous-patch.mod %s, want an earlier 1.%d", current, previous, minor)
 	}
 }

@@ -12,23 +12,22 @@ import (
 	"time"
 
 	"kubernetes-release/internal/tail"
-	"kubernetes-release/release/components"
 	"kubernetes-release/testbed/tarball"
 )
 
 const builtRelease = ".build/release/kubernetes.tgz"
 
-// TestSoakUpgrade deploys the jobs with the previous minor version of Kubernetes, and upgrades to the version that the
-// release ships while clients use the API, a load balancer, a volume and a network policy; then it goes back to a patch
-// release. The patch release is the same program with another version in it.
+// TestSoakUpgrade deploys the jobs with the previous minor version of Kubernetes, upgrades to the version that the
+// release ships, goes back to the previous patch release, and upgrades again, while clients use the API, a load
+// balancer, a volume and a network policy.
 func TestSoakUpgrade(t *testing.T) {
 	l := soak(t)
 	l.base, l.ops = onAWS, workerOps
 	l.vars = []string{"worker_instances=2"}
-	previous, previousVersion := previousMinor(t)
-	current, version := filepath.Join(repo, builtRelease), kubernetesVersion(t, "kubernetes")
-	patched := filepath.Join(t.TempDir(), "patched.tgz")
-	patchVersion, err := tarball.SayVersion(t.Context(), current, patched, tarball.NextPatch)
+	previous, previousVersion := previousKubernetes(t, "minor")
+	patch, patchVersion := previousKubernetes(t, "patch")
+	current := filepath.Join(repo, builtRelease)
+	version, err := tarball.PinnedKubernetes(t.Context(), repo, "kubernetes")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,8 +39,8 @@ func TestSoakUpgrade(t *testing.T) {
 	u := l.startWorkload(t)
 	for _, step := range []struct{ name, tarball, version string }{
 		{"upgrade from " + previousVersion, current, version},
-		{"another patch release", patched, patchVersion},
-		{"back by a patch release", current, version},
+		{"back to " + patchVersion, patch, patchVersion},
+		{"upgrade from " + patchVersion, current, version},
 	} {
 		if !t.Run(step.name, func(t *testing.T) {
 			l.releases = []string{step.tarball}
@@ -55,31 +54,16 @@ func TestSoakUpgrade(t *testing.T) {
 	l.checkSmokeTests(t)
 }
 
-// previousMinor returns a copy of the release with the previous minor version of Kubernetes, and that version.
-func previousMinor(t *testing.T) (path, version string) {
+// previousKubernetes returns a copy of the release with the previous minor version of Kubernetes, or the previous patch
+// release, and that version.
+func previousKubernetes(t *testing.T, what string) (path, version string) {
 	t.Helper()
-	const name = "kubernetes-previous"
-	program := filepath.Join(repo, ".build/components", name, "bin/kubernetes")
-	if _, err := os.Stat(program); err != nil {
-		t.Skipf("make soak builds Kubernetes' previous minor version: %v", err)
-	}
-	path, version = filepath.Join(t.TempDir(), "previous.tgz"), kubernetesVersion(t, name)
-	if err := tarball.ReplaceProgram(
-		t.Context(), filepath.Join(repo, builtRelease), path, program, version,
-	); err != nil {
-		t.Fatal(err)
+	path = filepath.Join(t.TempDir(), what+".tgz")
+	version, err := tarball.PreviousKubernetes(t.Context(), repo, filepath.Join(repo, builtRelease), what, path)
+	if err != nil {
+		t.Fatalf("make soak builds it: %v", err)
 	}
 	return path, version
-}
-
-func kubernetesVersion(t *testing.T, component string) string {
-	t.Helper()
-	pins := components.Builder{Source: filepath.Join(repo, "src/components")}
-	version, err := pins.PinnedVersion(t.Context(), components.Named(component)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return version
 }
 
 // checkKubernetes expects that all API servers, kubelets and kube-proxies have a version.

@@ -37,7 +37,7 @@ type Updates struct{ Deploys }
 type kind struct {
 	name, what string
 	updates    [][]string // the arguments of the lab's program for each of them
-	version    string     // of the API server afterwards, unless empty
+	version    string     // of the API server afterwards
 }
 
 // Measure deploys three control VMs and a worker, updates them in several ways while a client reads, writes and
@@ -48,42 +48,42 @@ func (u *Updates) Measure(ctx context.Context) ([]Figure, error) {
 }
 
 func (u *Updates) measure(ctx context.Context) (figures []Figure, err error) {
-	u.say("updates: deploying three control VMs and a worker; this is not measured")
-	shape := append([]string{"--release", u.release}, productionShape...)
-	if err := u.lab(ctx, upTimeout, "up", shape...); err != nil {
-		return nil, err
+	up := func(release string, more ...string) []string {
+		return slices.Concat([]string{"up", "--release", release}, productionShape, more)
 	}
-	current, err := u.version()
+	previous := func(what string) (arguments []string, version string, err error) {
+		to := filepath.Join(filepath.Dir(u.release), what+".tgz")
+		version, err = tarball.PreviousKubernetes(ctx, u.Root, u.release, what, to)
+		return up(to), version, err
+	}
+	minor, before, err := previous("minor")
 	if err != nil {
 		return nil, err
 	}
-	release := func(name string, next func(string) string) (arguments []string, version string, err error) {
-		to := filepath.Join(filepath.Dir(u.release), name+".tgz")
-		version, err = tarball.SayVersion(ctx, u.release, to, next)
-		return append([]string{"up", "--release", to}, productionShape...), version, err
-	}
-	patch, patched, err := release("patch", tarball.NextPatch)
+	patch, back, err := previous("patch")
 	if err != nil {
 		return nil, err
 	}
-	minor, upgraded, err := release("minor", tarball.NextMinor)
+	u.say("updates: deploying three control VMs and a worker with Kubernetes %s; this is not measured", before)
+	if err := u.lab(ctx, upTimeout, minor[0], minor[1:]...); err != nil {
+		return nil, err
+	}
+	current := up(u.release)
+	verbose := up(u.release, "-o", "src/testbed/acceptance/testdata/log-level.yml")
+	version, err := tarball.PinnedKubernetes(ctx, u.Root, "kubernetes")
 	if err != nil {
 		return nil, err
 	}
-	verbose := func(up []string) []string {
-		return slices.Concat(up, []string{"-o", "src/testbed/acceptance/testdata/log-level.yml"})
-	}
-	more := verbose(slices.Concat([]string{"up"}, shape))
-	const upgradeOf = "upgrade of Kubernetes on all VMs to the next %s release, simulated by the program that says %s"
+	upgrade := "upgrade of Kubernetes on all VMs from %s to " + version
 	for _, k := range []kind{
-		{"update-control", "rolling update of three control VMs", [][]string{more}, ""},
-		{"patch", fmt.Sprintf(upgradeOf, "patch", patched), [][]string{patch}, patched},
-		{"patch-back", "downgrade of Kubernetes on all VMs by that patch release", [][]string{more}, current},
-		{"minor", fmt.Sprintf(upgradeOf, "minor", upgraded), [][]string{minor}, upgraded},
-		{"recreate", "new VM for each instance, as with a new stemcell", [][]string{{"recreate"}}, upgraded},
+		{"minor", fmt.Sprintf(upgrade, before), [][]string{current}, version},
+		{"patch-back", "downgrade of Kubernetes on all VMs to " + back, [][]string{patch}, back},
+		{"patch", fmt.Sprintf(upgrade, back), [][]string{current}, version},
+		{"update-control", "rolling update of three control VMs", [][]string{verbose}, version},
+		{"recreate", "new VM for each instance, as with a new stemcell", [][]string{{"recreate"}}, version},
 		{
 			"ten-updates", "series of ten rolling updates of three control VMs",
-			slices.Repeat([][]string{verbose(minor), minor}, 5), upgraded,
+			slices.Repeat([][]string{current, verbose}, 5), version,
 		},
 	} {
 		load := busy()
@@ -91,7 +91,7 @@ func (u *Updates) measure(ctx context.Context) (figures []Figure, err error) {
 		if err != nil {
 			return figures, err
 		}
-		if now, err := u.version(); err != nil || k.version != "" && now != k.version {
+		if now, err := u.version(); err != nil || now != k.version {
 			return figures, errors.Join(
 				err, fmt.Errorf("after the %s the API server is %q, want %s", k.what, now, k.version),
 			)

@@ -12,8 +12,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"regexp"
+	"path/filepath"
 	"strings"
+
+	"kubernetes-release/release/components"
 )
 
 const (
@@ -24,40 +26,26 @@ const (
 	kubernetesProgram = "bin/kubernetes"
 )
 
-var patchVersion = regexp.MustCompile(`\bv(\d+\.\d+)\.\d\b`)
-
-// NextPatch returns another patch release of the same minor version, and NextMinor the first release of the next one.
-// They have the same length as the version, since they are written over it.
-func NextPatch(version string) string {
-	if patched := version[:len(version)-1] + "9"; patched != version {
-		return patched
-	}
-	return version[:len(version)-1] + "8"
+// PinnedKubernetes returns the version of the component "kubernetes", or of one that tests build from other pins, in a
+// working copy.
+func PinnedKubernetes(ctx context.Context, root, component string) (version string, err error) {
+	pins := components.Builder{Source: filepath.Join(root, "src/components")}
+	return pins.PinnedVersion(ctx, components.Named(component)[0])
 }
 
-// NextMinor returns the first release of the next minor version.
-func NextMinor(version string) string {
-	var minor int
-	if _, err := fmt.Sscanf(version, "v1.%d.", &minor); err != nil {
-		return version
+// PreviousKubernetes writes a copy of the release tarball from, to the file to, with the previous "minor" version of
+// Kubernetes or the previous "patch" release, which has been built in the working copy root, and returns that version.
+// The error is fs.ErrNotExist if it has not been built.
+func PreviousKubernetes(ctx context.Context, root, from, what, to string) (version string, err error) {
+	component := "kubernetes-previous-" + what
+	if version, err = PinnedKubernetes(ctx, root, component); err != nil {
+		return "", err
 	}
-	return fmt.Sprintf("v1.%d.0", minor+1)
-}
-
-// SayVersion writes a copy of the release tarball from, to the file to, whose Kubernetes says that it is another
-// version, and returns that version. It stands for another release: everything else of the program is the same. The
-// function next gets the version and returns one of the same length.
-func SayVersion(ctx context.Context, from, to string, next func(string) string) (version string, err error) {
-	return version, replaceKubernetes(ctx, from, to, func(blob []byte) ([]byte, string, error) {
-		old := mostFrequent(blob)
-		if old == "" {
-			return nil, "", errors.New("the package kubernetes names no version")
-		}
-		if version = next(old); version == old || len(version) != len(old) {
-			return nil, "", fmt.Errorf("%s cannot become %s", old, version)
-		}
-		return bytes.ReplaceAll(blob, []byte(old), []byte(version)), version, nil
-	})
+	program := filepath.Join(root, ".build/components", component, kubernetesProgram)
+	if err := ReplaceProgram(ctx, from, to, program, version); err != nil {
+		return "", fmt.Errorf("%w; .build/bin/components %s builds it", err, component)
+	}
+	return version, nil
 }
 
 // ReplaceProgram writes a copy of the release tarball from, to the file to, with another Kubernetes program, whose
@@ -228,18 +216,6 @@ func (e entries) writeTo(archive io.Writer) error {
 		}
 	}
 	return writer.Close()
-}
-
-// mostFrequent is the version of the modules of Kubernetes, which its program names most often.
-func mostFrequent(text []byte) string {
-	counts, most := map[string]int{}, ""
-	for _, found := range patchVersion.FindAll(text, -1) {
-		version := string(found)
-		if counts[version]++; strings.HasPrefix(version, "v1.") && counts[version] > counts[most] {
-			most = version
-		}
-	}
-	return most
 }
 
 func filter(ctx context.Context, input []byte, argv ...string) ([]byte, error) {

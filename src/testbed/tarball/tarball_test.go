@@ -4,7 +4,9 @@ import (
 	"archive/tar"
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -85,16 +87,20 @@ func programOf(t *testing.T, path, version string) string {
 	return string(files.find(kubernetesProgram).content)
 }
 
-func TestSayVersion(t *testing.T) {
-	from := small(t, "a program of v1.37.2 with modules v1.37.2 and v2.4.2 and v1.5.2")
-	to := filepath.Join(t.TempDir(), "to.tgz")
-	version, err := SayVersion(t.Context(), from, to, NextPatch)
-	if err != nil || version != "v1.37.9" {
-		t.Fatalf("%s: %v", version, err)
+func TestPreviousKubernetesIsNotBuilt(t *testing.T) {
+	from, to := small(t, "a program"), filepath.Join(t.TempDir(), "to.tgz")
+	sources, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
 	}
-	program := programOf(t, to, "0+dev.1.v1-37-9")
-	if want := "a program of v1.37.9 with modules v1.37.9 and v2.4.2 and v1.5.2"; program != want {
-		t.Errorf("got %q", program)
+	root := t.TempDir()
+	if err := os.Symlink(sources, filepath.Join(root, "src")); err != nil {
+		t.Fatal(err)
+	}
+	_, err = PreviousKubernetes(t.Context(), root, from, "patch", to)
+	if !errors.Is(err, fs.ErrNotExist) ||
+		!strings.Contains(err.Error(), "components kubernetes-previous-patch builds it") {
+		t.Errorf("error = %v", err)
 	}
 }
 
@@ -108,16 +114,5 @@ func TestReplaceProgram(t *testing.T) {
 	}
 	if program := programOf(t, to, "0+dev.1.v1-36-3"); program != "longer than the old one" {
 		t.Errorf("got %q", program)
-	}
-}
-
-func TestNextVersions(t *testing.T) {
-	for _, c := range []struct{ version, patch, minor string }{
-		{"v1.37.0", "v1.37.9", "v1.38.0"},
-		{"v1.37.9", "v1.37.8", "v1.38.0"},
-	} {
-		if patch, minor := NextPatch(c.version), NextMinor(c.version); patch != c.patch || minor != c.minor {
-			t.Errorf("after %s: %s and %s, want %s and %s", c.version, patch, minor, c.patch, c.minor)
-		}
 	}
 }
