@@ -82,10 +82,16 @@ func (c *Config) noRoom(sizes string) error {
 }
 
 // ExplainNoSpace adds what to do to an error of a client of the API that says that etcd refuses writes, and returns all
-// others as they are. API servers pass the text on (ErrGRPCNoSpace in api/v3rpc/rpctypes/error.go).
+// others as they are.
 func ExplainNoSpace(err error) error {
-	if err == nil || errors.Is(err, errNoSpace) || !strings.Contains(err.Error(), "mvcc: database space exceeded") {
+	if errors.Is(err, errNoSpace) || !IsNoSpace(err) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", err, errNoSpace)
+}
+
+// IsNoSpace reports whether an error of a client of the API says that etcd refuses writes because its database has
+// reached its quota. API servers pass the text on (ErrGRPCNoSpace in api/v3rpc/rpctypes/error.go).
+func IsNoSpace(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "mvcc: database space exceeded")
 }

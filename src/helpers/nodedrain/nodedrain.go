@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
+	"kubernetes-release/etcdmembers"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/nodeobject"
 )
@@ -72,8 +73,9 @@ func (e *DeadlineError) Error() string {
 func (e *DeadlineError) Unwrap() error { return e.Left }
 
 // Drain takes the node out of service: no new pods and no new requests from load balancers, then it evicts the pods, as
-// their budgets permit, and waits until their volumes are detached. The only error is a *DeadlineError, after which the
-// node is in service again; whatever else prevents a drain is logged.
+// their budgets permit, and waits until their volumes are detached. An error is a *DeadlineError, after which the node
+// is in service again, or says that etcd refuses writes and the VM is about to be deleted: its pods would be lost, and
+// a new VM could not join. Whatever else prevents a drain is logged.
 func Drain(ctx context.Context, client kubernetes.Interface, options Options, log *slog.Logger) error {
 	if options.APITimeout == 0 {
 		options.APITimeout = defaultAPITimeout
@@ -101,6 +103,8 @@ func Drain(ctx context.Context, client kubernetes.Interface, options Options, lo
 			d.log.Error("the node stays out of service", "error", err)
 		}
 		return err
+	case etcdmembers.IsNoSpace(err) && d.VMDeleted:
+		return fmt.Errorf("this VM must not be deleted: its pods cannot be evicted, and a new VM cannot join: %w", err)
 	case err != nil:
 		d.log.Error("not drained", "error", err)
 	default:
@@ -149,7 +153,7 @@ func (d *drain) run(ctx context.Context) error {
 		return d.force(ctx)
 	}
 	left := d.until(ctx, d.Timeout, d.empty)
-	if errors.Is(left, errAPIGone) || ctx.Err() != nil {
+	if errors.Is(left, errAPIGone) || etcdmembers.IsNoSpace(left) || ctx.Err() != nil {
 		return left
 	}
 	if left != nil {
@@ -169,10 +173,15 @@ func (d *drain) retry(ctx context.Context, step func(context.Context) error) err
 	return d.until(ctx, d.Timeout+d.APITimeout, step)
 }
 
-// until repeats a check until it succeeds or the timeout has passed. It returns errAPIGone early.
+// until repeats a check until it succeeds or the timeout has passed. It returns errAPIGone early, and ends at once if
+// etcd refuses writes for lack of space: no pod can be evicted then, and the errand that makes space waits for this
+// deploy, which holds the deployment's lock (jobs/run_errand.rb of the Director).
 func (d *drain) until(ctx context.Context, timeout time.Duration, check func(context.Context) error) error {
 	return poll.Within(ctx, timeout, d.Interval, func(ctx context.Context) error {
 		err := check(ctx)
+		if etcdmembers.IsNoSpace(err) {
+			return poll.Permanent(etcdmembers.ExplainNoSpace(err))
+		}
 		var status apierrors.APIStatus
 		var waiting *waitingError
 		switch {

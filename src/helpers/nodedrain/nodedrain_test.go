@@ -30,14 +30,16 @@ import (
 // are deleted.
 type world struct {
 	*testing.T
+	cluster *kubetest.Cluster
 	admin   kubernetes.Interface
 	kubelet kubernetes.Interface // of node "a"
 	log     bytes.Buffer
 }
 
-func newWorld(t *testing.T) *world {
-	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
-	w := &world{T: t, admin: cluster.Admin(), kubelet: cluster.ClientFor("system:node:a", "system:nodes")}
+func newWorld(t *testing.T, etcdFlags ...string) *world {
+	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true, EtcdFlags: etcdFlags})
+	w := &world{T: t, cluster: cluster, admin: cluster.Admin()}
+	w.kubelet = cluster.ClientFor("system:node:a", "system:nodes")
 	// As the job kubernetes-addons grants it.
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "drain"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list", "watch"}},
@@ -212,7 +214,7 @@ func TestDrain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			// The world's own T is the outer one, as its API server is.
-			inner := &world{T: t, admin: w.admin, kubelet: w.kubelet}
+			inner := &world{T: t, cluster: w.cluster, admin: w.admin, kubelet: w.kubelet}
 			inner.clean()
 			test(inner)
 			if t.Failed() {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"kubernetes-release/etcdmembers"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/tail"
 	"kubernetes-release/nodeobject"
@@ -43,7 +44,7 @@ func Return(ctx context.Context, node nodeobject.Options, kubeletLog string, log
 	return restore(ctx, node, log)
 }
 
-// restore repeats Restore until it succeeds.
+// restore repeats Restore until it succeeds, or etcd refuses writes, which no repetition changes.
 func restore(ctx context.Context, node nodeobject.Options, log *slog.Logger) error {
 	node.Timeout = restoreTimeout
 	try := func(ctx context.Context) error {
@@ -55,7 +56,11 @@ func restore(ctx context.Context, node nodeobject.Options, log *slog.Logger) err
 		if err != nil {
 			return err
 		}
-		return Restore(ctx, client, node.Name, log)
+		err = Restore(ctx, client, node.Name, log)
+		if etcdmembers.IsNoSpace(err) {
+			return poll.Permanent(etcdmembers.ExplainNoSpace(err))
+		}
+		return err
 	}
 	return poll.Within(ctx, node.Timeout, time.Second, readywait.UnlessNoQuorum(node.EtcdMembers, try))
 }

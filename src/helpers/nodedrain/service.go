@@ -28,8 +28,9 @@ const (
 // the label from the targets of load balancers, whichever health checks they have, while kube-proxy on it continues to
 // forward.
 func retire(ctx context.Context, client kubernetes.Interface, name string, log *slog.Logger) error {
-	return update(ctx, client, name, func(node *corev1.Node) {
-		done := changes(node)
+	var done []string
+	err := update(ctx, client, name, func(node *corev1.Node) {
+		done = changes(node)
 		if !node.Spec.Unschedulable {
 			node.Spec.Unschedulable = true
 			done = append(done, cordoned)
@@ -41,8 +42,11 @@ func retire(ctx context.Context, client kubernetes.Interface, name string, log *
 		if len(done) > 0 {
 			node.Annotations[drainedBy] = strings.Join(done, ",")
 		}
-		log.Info("node is out of service", "node", name, "changed", done)
 	})
+	if err == nil {
+		log.Info("node is out of service", "node", name, "changed", done)
+	}
+	return err
 }
 
 // IsRetired reports whether a drain has taken the node out of service. A Node that does not exist is out of service.
@@ -59,8 +63,9 @@ func IsRetired(ctx context.Context, client kubernetes.Interface, name string) (b
 
 // Restore undoes what a drain has changed on the Node. A Node that does not exist, or was not drained, is no error.
 func Restore(ctx context.Context, client kubernetes.Interface, name string, log *slog.Logger) error {
+	var done []string
 	err := update(ctx, client, name, func(node *corev1.Node) {
-		done := changes(node)
+		done = changes(node)
 		if slices.Contains(done, cordoned) {
 			node.Spec.Unschedulable = false
 		}
@@ -68,10 +73,10 @@ func Restore(ctx context.Context, client kubernetes.Interface, name string, log 
 			delete(node.Labels, corev1.LabelNodeExcludeBalancers)
 		}
 		delete(node.Annotations, drainedBy)
-		if len(done) > 0 {
-			log.Info("node is in service", "node", name, "changed", done)
-		}
 	})
+	if err == nil && len(done) > 0 {
+		log.Info("node is in service", "node", name, "changed", done)
+	}
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -32,7 +32,8 @@ func drainNode() *cobra.Command {
 		Short: "Take this VM's node out of service and evict its pods, and delete the Node of a VM that is deleted",
 		Long: `Take this VM's node out of service and evict its pods, as their budgets permit. If the VM is about
 to be deleted, then stop kubelet and delete the Node. The exit status is 1 only if the policy is fail and pods or
-volumes are left at the deadline: an API that does not answer must not keep BOSH from stopping the VM.`,
+volumes are left at the deadline, or if the VM is about to be deleted while etcd refuses writes: an API that does not
+answer must not keep BOSH from stopping the VM.`,
 	}
 	config := requirePath(
 		command, "kubeconfig", "kubelet's kubeconfig; if the file is missing, there is nothing to drain and to delete",
