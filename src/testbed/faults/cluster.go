@@ -41,13 +41,13 @@ const (
 )
 
 // Ops and Vars are what the manifest needs in addition to aws.yml and lab.yml: three control VMs that run pods too, and
-// a worker, with what operators can add for pods on AWS.
+// a worker, with what operators can add for pods on AWS, and a quota of etcd that can be filled.
 var (
 	Ops = []string{
 		"ops-files/scale-workers.yml", "src/testbed/acceptance/testdata/pods-on-control.yml",
 		"ops-files/use-kms-encryption.yml", "ops-files/enable-node-local-dns.yml",
 		"ops-files/enable-node-termination-handler.yml", "ops-files/enable-aws-load-balancer-controller.yml",
-		"ops-files/enable-pod-roles.yml",
+		"ops-files/enable-pod-roles.yml", smallQuota,
 	}
 	Vars = []string{
 		"worker_instances=1", "encryption_active_key=kms",
