@@ -247,7 +247,9 @@ func (c *console) String() string {
 	return "the program wrote: " + c.text.String()
 }
 
-// sendFrame sends a line to rsyslog from an address of the VM, as the job's program does.
+// sendFrame sends a line to rsyslog from an address of the VM, as the job's program does, with a time in microseconds
+// (rfc5424/marshal.go of cloudfoundry/go-loggregator), the most that RFC 5424, 6.2.3, allows. Of these nanoseconds,
+// rsyslog would make a line with a form feed in its time (rsyslog/rsyslog#6768).
 func sendFrame(t *testing.T, from, tag, line string) {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
@@ -255,7 +257,8 @@ func sendFrame(t *testing.T, from, tag, line string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	message := fmt.Sprintf("<14>1 %s - %s rs2 - - %s", time.Now().UTC().Format(time.RFC3339Nano), tag, line)
+	at := time.Date(2026, time.November, 26, 12, 0, 0, 22054, time.UTC).Format("2006-01-02T15:04:05.999999-07:00")
+	message := fmt.Sprintf("<14>1 %s - %s rs2 - - %s", at, tag, line)
 	_, err = fmt.Fprintf(connection, "%d %s", len(message), message)
 	if err := connection.Close(); err != nil {
 		t.Fatal(err)
