@@ -174,13 +174,12 @@ func (d *drain) retry(ctx context.Context, step func(context.Context) error) err
 }
 
 // until repeats a check until it succeeds or the timeout has passed. It returns errAPIGone early, and ends at once if
-// etcd refuses writes for lack of space: no pod can be evicted then, and the errand that makes space waits for this
-// deploy, which holds the deployment's lock (jobs/run_errand.rb of the Director).
+// etcd refuses writes for lack of space, because no pod can be evicted then.
 func (d *drain) until(ctx context.Context, timeout time.Duration, check func(context.Context) error) error {
 	return poll.Within(ctx, timeout, d.Interval, func(ctx context.Context) error {
 		err := check(ctx)
 		if etcdmembers.IsNoSpace(err) {
-			return poll.Permanent(etcdmembers.ExplainNoSpace(err))
+			return noSpace(err)
 		}
 		var status apierrors.APIStatus
 		var waiting *waitingError
@@ -203,6 +202,12 @@ func (d *drain) until(ctx context.Context, timeout time.Duration, check func(con
 		}
 		return err
 	})
+}
+
+// noSpace ends repetitions: the errand that makes space in etcd waits for this deploy, which holds the lock
+// (jobs/run_errand.rb of the Director).
+func noSpace(err error) error {
+	return poll.Permanent(etcdmembers.ExplainNoSpace(err))
 }
 
 // node returns the Node, nil if it does not exist.

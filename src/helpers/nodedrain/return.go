@@ -58,7 +58,7 @@ func restore(ctx context.Context, node nodeobject.Options, log *slog.Logger) err
 		}
 		err = Restore(ctx, client, node.Name, log)
 		if etcdmembers.IsNoSpace(err) {
-			return poll.Permanent(etcdmembers.ExplainNoSpace(err))
+			return noSpace(err)
 		}
 		return err
 	}
