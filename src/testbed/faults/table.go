@@ -52,7 +52,7 @@ func Table() []Fault {
 		{Name: "the ephemeral disk of a worker is full", inject: fullDisk(firstWorker, ephemeralDisk)},
 		{Name: "the root and ephemeral disks of a worker are full", inject: fullDisk(firstWorker, rootDisk)},
 		{Name: "etcd's disks are slow", inject: slowDisk},
-		{Name: "etcd's quota is full", inject: fillQuota},
+		{Name: "etcd's quota is full", Aim: LeaseAim, inject: fillQuota},
 		{Name: "a deploy while etcd's quota is full", inject: deployWhileFull},
 		{Name: "the clock of a control VM jumps by an hour and back", inject: jumpClock(lastControl)},
 		{Name: "the clock of a worker jumps by an hour and back", inject: jumpClock(firstWorker)},
