@@ -64,6 +64,7 @@ func TestSoakMonitoring(t *testing.T) {
 		inGroup("jobs/name=etcd/properties/defragment?/enabled", "false") + // a fault of EtcdIsNotDefragmented
 		retryWindow("control") + retryWindow("worker")})
 	l.mustUp(t)
+	t.Run("logs of containers", func(t *testing.T) { l.checkContainerLogs(t, "worker/0", "worker/1") })
 	jobs := l.startPrometheus(t, blocks)
 	started := time.Now()
 
