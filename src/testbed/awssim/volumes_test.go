@@ -43,9 +43,9 @@ func (d *disks) note(format string, args ...any) error {
 	return nil
 }
 
-func (d *disks) Create(_ string, bytes int64, snapshot string) error {
-	if snapshot != "" {
-		return d.note("create %d from a snapshot", bytes>>30)
+func (d *disks) Create(_ string, bytes int64, source string) error {
+	if kind, _, _ := strings.Cut(source, "-"); kind != "" {
+		return d.note("create %d from a %s", bytes>>30, kind)
 	}
 	return d.note("create %d", bytes>>30)
 }
@@ -226,6 +226,7 @@ func checkVolumes(t *testing.T, covered map[string]bool) {
 
 	checkModifications(t, v)
 	checkSnapshots(t, v)
+	checkCopies(t, v)
 
 	wantCode(t, "delete", v.remove(id), "")
 	v.wantState("delete", id, "deleting")
@@ -720,6 +721,12 @@ func TestGeneratedPolicyOfStorage(t *testing.T) {
 		)
 		return err
 	}
+	clone := func(volume, key string) error {
+		_, err := role.CopyVolumes(ctx, &ec2.CopyVolumesInput{
+			SourceVolumeId: &volume, TagSpecifications: tags(ec2types.ResourceTypeVolume, key), DryRun: dry,
+		})
+		return err
+	}
 	modify := func(volume string) error {
 		_, err := role.ModifyVolume(ctx, &ec2.ModifyVolumeInput{VolumeId: &volume, Size: aws.Int32(20), DryRun: dry})
 		return err
@@ -771,6 +778,10 @@ func TestGeneratedPolicyOfStorage(t *testing.T) {
 		{"copy an own volume", false, snapshot(own, clusterTag)},
 		{"copy a foreign volume", true, snapshot(foreign, clusterTag)},
 		{"copy to another cluster", true, snapshot(own, "kubernetes.io/cluster/other")},
+		{"clone an own volume", false, clone(own, clusterTag)},
+		{"clone a foreign volume", true, clone(foreign, clusterTag)},
+		{"clone a volume that does not exist", true, clone("vol-00000000000000fff", clusterTag)},
+		{"clone to another cluster", true, clone(own, "kubernetes.io/cluster/other")},
 		{"grow a shared volume", false, modify(shared)},
 		{"grow a foreign volume", true, modify(foreign)},
 		{"take a foreign volume by a tag", true, take(foreign)},
@@ -980,7 +991,7 @@ func checkSnapshots(t *testing.T, v *volumes) {
 	from.Size = nil
 	_, err = v.create(from)
 	wantCode(t, "restore", err, "")
-	v.wantEvents("restore", "create 10 from a snapshot")
+	v.wantEvents("restore", "create 10 from a snap")
 	remove := func() error {
 		_, err := v.ec2.DeleteSnapshot(ctx, &ec2.DeleteSnapshotInput{SnapshotId: s.SnapshotId})
 		return err

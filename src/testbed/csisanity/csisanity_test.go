@@ -51,8 +51,6 @@ var fails = map[string]string{
 		"flag batching, the driver answers Internal for a volume that EC2 does not know",
 	controllerService + "CreateVolume should fail when the volume source snapshot is not found": "EC2 checks " +
 		"permissions first, and what does not exist has no tag",
-	controllerService + "CreateVolume should create volume from an existing source volume": "the simulator has no " +
-		"CopyVolumes",
 	"Node Service NodeExpandVolume should fail when volume is not found": "the driver looks at the path and not for " +
 		"the volume, and answers Internal",
 }

@@ -7,6 +7,7 @@ import (
 // Operations is the table of EBS's actions, which are part of the API of EC2.
 var Operations = map[string]api.Operation{
 	"AttachVolume":                 api.Changing(attachVolume),
+	"CopyVolumes":                  api.Changing(copyVolumes),
 	"CreateSnapshot":               api.Changing(createSnapshot),
 	"CreateVolume":                 api.Changing(createVolume),
 	"DeleteSnapshot":               api.Changing(deleteSnapshot),

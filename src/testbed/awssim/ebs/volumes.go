@@ -159,6 +159,7 @@ type volumeView struct {
 	ID                 string                 `xml:"volumeId"`
 	Size               int                    `xml:"size"`
 	Snapshot           string                 `xml:"snapshotId"`
+	Source             string                 `xml:"sourceVolumeId,omitempty"`
 	AvailabilityZone   string                 `xml:"availabilityZone"`
 	AvailabilityZoneID string                 `xml:"availabilityZoneId"`
 	State              store.VolumeState      `xml:"status"`
@@ -178,6 +179,7 @@ func viewVolume(c *api.Call, v *store.Volume) volumeView {
 		ID:                 v.ID,
 		Size:               v.Size,
 		Snapshot:           v.Snapshot,
+		Source:             v.Source,
 		AvailabilityZone:   v.AvailabilityZone,
 		AvailabilityZoneID: c.ZoneID(v.AvailabilityZone),
 		State:              v.State,
@@ -335,11 +337,20 @@ func createVolume(c *api.Call, in createVolumeInput) (*volumeView, error) {
 	if err := allowCreateVolume(c, in, tags); err != nil {
 		return nil, err
 	}
-	request := in.digest(tags)
+	return once(c, in.ClientToken, in.digest(tags), in.SnapshotId, func() (store.Volume, error) {
+		return newVolume(c, in, tags)
+	})
+}
+
+// once creates a volume with the content of a snapshot or another volume, or empty if source is "". If the token is
+// known, it returns the volume of the earlier request instead.
+func once(
+	c *api.Call, token, request, source string, create func() (store.Volume, error),
+) (*volumeView, error) {
 	if i := slices.IndexFunc(
-		c.ClientTokens, func(t store.ClientToken) bool { return t.Token == in.ClientToken },
+		c.ClientTokens, func(t store.ClientToken) bool { return t.Token == token },
 	); i >= 0 &&
-		in.ClientToken != "" {
+		token != "" {
 		// A token whose volume is gone stays used up, see tokenLifetime.
 		if v := store.Find(c.Volumes, c.ClientTokens[i].Volume); v != nil && c.ClientTokens[i].Request == request {
 			view := viewVolume(c, v)
@@ -351,7 +362,7 @@ func createVolume(c *api.Call, in createVolumeInput) (*volumeView, error) {
 				"a request with other parameters. Please use a different client token.",
 		)
 	}
-	v, err := newVolume(c, in, tags)
+	v, err := create()
 	if err != nil {
 		return nil, err
 	}
@@ -359,13 +370,13 @@ func createVolume(c *api.Call, in createVolumeInput) (*volumeView, error) {
 		return nil, err
 	}
 	v.ID = c.NewID("vol")
-	if err := c.Disks.Create(v.ID, int64(v.Size)*store.Gib, v.Snapshot); err != nil {
+	if err := c.Disks.Create(v.ID, int64(v.Size)*store.Gib, source); err != nil {
 		return nil, err
 	}
 	c.Volumes = append(c.Volumes, v)
-	if in.ClientToken != "" {
+	if token != "" {
 		c.ClientTokens = append(
-			c.ClientTokens, store.ClientToken{Token: in.ClientToken, Request: request, Volume: v.ID, Used: c.Now},
+			c.ClientTokens, store.ClientToken{Token: token, Request: request, Volume: v.ID, Used: c.Now},
 		)
 	}
 	view := viewVolume(c, &v)
@@ -377,8 +388,12 @@ func createVolume(c *api.Call, in createVolumeInput) (*volumeView, error) {
 // volume.
 func (in createVolumeInput) digest(tags store.Tags) string {
 	in.TagSpecification = nil
-	digest := sha256.Sum256(fmt.Append(nil, in, tags)) // fmt sorts maps
-	return hex.EncodeToString(digest[:])
+	return digest(in, tags)
+}
+
+func digest(request any, tags store.Tags) string {
+	sum := sha256.Sum256(fmt.Append(nil, request, tags)) // fmt sorts maps
+	return hex.EncodeToString(sum[:])
 }
 
 // allowCreateVolume checks the permissions on the new volume, on the snapshot that it is created from, and to tag it.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// ClientToken is a token of a successful CreateVolume.
+// ClientToken is a token of a successful CreateVolume or CopyVolumes.
 type ClientToken struct {
 	Token   string    `json:"token"`
 	Request string    `json:"request"` // digest of the parameters
@@ -20,8 +20,8 @@ const TokenLifetime = 12 * time.Hour
 // Disks are the simulated volumes on the machine that the simulation runs on. The simulator calls them with its lock
 // held.
 type Disks interface {
-	// Create creates a volume with the content of a snapshot, or empty if snapshot is "".
-	Create(volume string, bytes int64, snapshot string) error
+	// Create creates a volume with the content of a snapshot or another volume, or empty if source is "".
+	Create(volume string, bytes int64, source string) error
 	// Resize grows a volume, attached or not.
 	Resize(volume string, bytes int64) error
 	// Snapshot copies a volume.
@@ -103,6 +103,7 @@ type Volume struct {
 	Encrypted        bool      `json:"encrypted,omitempty"`
 	KMSKey           string    `json:"kms_key,omitempty"` // ARN
 	Snapshot         string    `json:"snapshot,omitempty"`
+	Source           string    `json:"source,omitempty"` // the volume of which it is a copy
 	MultiAttach      bool      `json:"multi_attach,omitempty"`
 	Created          time.Time `json:"created,omitzero"`
 	Tags             Tags      `json:"tags,omitempty"`

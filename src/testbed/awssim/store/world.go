@@ -46,7 +46,7 @@ type World struct {
 	KMSKeys    []KMSKey   `json:"kms_keys,omitempty"`
 	// Overlaps are the times at which several machines used a volume.
 	Overlaps []Overlap `json:"overlaps,omitempty"`
-	// ClientTokens are those of CreateVolume that EC2 remembers.
+	// ClientTokens are those of CreateVolume and CopyVolumes that EC2 remembers.
 	ClientTokens []ClientToken `json:"client_tokens,omitempty"`
 
 	// The load balancing APIs create these; world files normally omit them.

@@ -27,14 +27,14 @@ type Store struct {
 
 func (s Store) file(id string) string { return filepath.Join(s.StateDir, Dir, id) }
 
-// Create creates a volume with the content of a snapshot, or empty.
-func (s Store) Create(id string, bytes int64, snapshot string) error {
+// Create creates a volume with the content of a snapshot or of another volume, or empty. Of another volume holds what
+// Snapshot says.
+func (s Store) Create(id string, bytes int64, source string) error {
 	if err := os.MkdirAll(filepath.Join(s.StateDir, Dir), 0o700); err != nil {
 		return err
 	}
-	source := ""
-	if snapshot != "" {
-		source = s.file(snapshot)
+	if source != "" {
+		source = s.file(source)
 	}
 	if err := create(s.file(id), bytes, source); err != nil {
 		return fmt.Errorf("creating the file of volume %s: %w", id, errors.Join(err, s.Remove(id)))
