@@ -1,13 +1,14 @@
 #!/bin/bash
-# Runs the conformance tests of Kubernetes on a control VM and two workers in a lab of its own. Tests, ginkgo, which runs them, and the
+# Runs the conformance tests of Kubernetes on a control VM and workers in a lab of its own. Tests, ginkgo, which runs them, and the
 # programs of their images come from the pins of src/tools/conformance. FOCUS and SKIP are regular expressions for names of tests, LABELS
 # an expression of ginkgo for labels of tests, in place of Conformance; DRIVER is a file that describes a CSI driver for those of storage.
+# WORKERS is the number of workers, 2 by default.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$PWD/.build/conformance
 state=$folder/lab
 lab=(bin/lab --state "$state")
-deploy=("${lab[@]}" up -o ops-files/aws.yml -o ops-files/lab.yml -o ops-files/lab-aws.yml -o src/testbed/conformance/one-control-vm.yml -o ops-files/scale-workers.yml -v worker_instances=2)
+deploy=("${lab[@]}" up -o ops-files/aws.yml -o ops-files/lab.yml -o ops-files/lab-aws.yml -o src/testbed/conformance/one-control-vm.yml -o ops-files/scale-workers.yml -v "worker_instances=${WORKERS:-2}")
 
 echo "conformance: building the tests and the programs of their images, which takes five minutes the first time"
 rm -rf "$folder"/bin/{coredns,pause} && mkdir -p "$folder"/bin/{coredns,pause}

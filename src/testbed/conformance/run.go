@@ -36,7 +36,7 @@ type Run struct {
 	// Focus and Skip are regular expressions for names of these tests; empty ones select all, and skip none.
 	Focus, Skip string
 	// Driver is a file that describes a CSI driver for the tests of external storage (test/e2e/storage/external of
-	// k8s.io/kubernetes); empty for none.
+	// k8s.io/kubernetes), and is beside the files to which it refers; empty for none.
 	Driver string
 	// Processes is how many tests run at the same time. Those marked [Serial] run alone, after the others.
 	Processes int
@@ -96,7 +96,7 @@ func (r Run) ginkgo(ctx context.Context, counter *counter) (err error) {
 		"--provider=skeleton", "--report-dir="+absolute, "--disable-log-dump",
 	)
 	if r.Driver != "" {
-		command.Args = append(command.Args, "--storage.testdriver="+r.Driver)
+		command.Args = append(command.Args, "--storage.testdriver="+r.Driver, "--repo-root="+filepath.Dir(r.Driver))
 	}
 	// A group of its own, so that an interrupt reaches ginkgo once, and nothing is left of it.
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
