@@ -33,6 +33,13 @@ type disks struct {
 	mounts  map[string][]netip.Addr
 }
 
+// set changes what the simulator reads at any time.
+func (d *disks) set(change func(*disks)) {
+	d.Lock()
+	defer d.Unlock()
+	change(d)
+}
+
 func (d *disks) note(format string, args ...any) error {
 	d.Lock()
 	defer d.Unlock()
@@ -57,7 +64,10 @@ func (d *disks) Remove(id string) error {
 }
 func (d *disks) Attach(_ string, a netip.Addr) error { return d.note("attach %d", a.As4()[3]) }
 func (d *disks) Detach(_ string, a netip.Addr, force bool) (bool, error) {
-	if d.busy && !force {
+	d.Lock()
+	busy := d.busy
+	d.Unlock()
+	if busy && !force {
 		return false, nil
 	}
 	return true, d.note("detach %d %v", a.As4()[3], force)
@@ -211,7 +221,7 @@ func checkVolumes(t *testing.T, covered map[string]bool) {
 		t.Errorf("the instance's block devices: %q", got)
 	}
 
-	v.disks.busy = true
+	v.disks.set(func(d *disks) { d.busy = true })
 	wantCode(t, "detach", v.detach(id, controlID, false), "")
 	v.wantState("detach", id, "in-use detaching "+device)
 	v.clock.advance(time.Hour)
@@ -222,7 +232,7 @@ func checkVolumes(t *testing.T, covered map[string]bool) {
 	v.clock.advance(time.Second)
 	v.wantState("forced", id, "available")
 	v.wantEvents("forced", "detach 10 true")
-	v.disks.busy = false
+	v.disks.set(func(d *disks) { d.busy = false })
 
 	checkModifications(t, v)
 	checkSnapshots(t, v)
@@ -255,11 +265,11 @@ func TestVolumeDetachesOnceItIsNotInUse(t *testing.T) {
 	wantCode(t, "attach", v.attach(id, controlID, device), "")
 	v.clock.advance(time.Second)
 	v.wantState("attached", id, "in-use attached "+device)
-	v.disks.busy = true
+	v.disks.set(func(d *disks) { d.busy = true })
 	wantCode(t, "detach", v.detach(id, controlID, false), "")
 	v.clock.advance(time.Minute)
 	v.wantState("mounted", id, "in-use detaching "+device)
-	v.disks.busy = false
+	v.disks.set(func(d *disks) { d.busy = false })
 	v.wantState("unmounted", id, "available")
 }
 
@@ -268,7 +278,7 @@ func TestVolumesOfATerminatedInstanceAreDetached(t *testing.T) {
 	id := v.volume()
 	wantCode(t, "attach", v.attach(id, workerID, device), "")
 	v.clock.advance(time.Second)
-	v.disks.busy = true
+	v.disks.set(func(d *disks) { d.busy = true })
 	v.wantState("attached", id, "in-use attached "+device)
 	_, err := v.ec2.TerminateInstances(t.Context(), &ec2.TerminateInstancesInput{InstanceIds: []string{workerID}})
 	wantCode(t, "terminate", err, "")
@@ -400,10 +410,10 @@ func TestAttachingLastsUntilTheMachineHasTheDevice(t *testing.T) {
 	v := startVolumes(t, nil)
 	id := v.volume()
 	wantCode(t, "attach", v.attach(id, controlID, device), "")
-	v.disks.refused = errors.New("no loop device")
+	v.disks.set(func(d *disks) { d.refused = errors.New("no loop device") })
 	v.clock.advance(time.Minute)
 	v.wantState("refused", id, "in-use attaching "+device)
-	v.disks.refused = nil
+	v.disks.set(func(d *disks) { d.refused = nil })
 	v.wantState("possible", id, "in-use attached "+device)
 }
 
