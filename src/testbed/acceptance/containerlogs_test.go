@@ -18,8 +18,7 @@ func (l *lab) checkContainerLogs(t *testing.T, workers ...string) {
 		t.Fatalf("%v: install busybox-static", err)
 	}
 	for _, worker := range workers {
-		l.upload(t, worker, program, content)
-		l.ssh(t, worker, "chmod", "0755", program)
+		l.uploadExecutable(t, worker, program, content)
 	}
 	manifest, err := os.ReadFile("testdata/containerlogs.yml")
 	if err != nil {

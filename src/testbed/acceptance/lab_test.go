@@ -181,6 +181,11 @@ func (l *lab) uploadProgram(t *testing.T, instance, file, source string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.uploadExecutable(t, instance, file, content)
+}
+
+func (l *lab) uploadExecutable(t *testing.T, instance, file string, content []byte) {
+	t.Helper()
 	l.upload(t, instance, file, content)
 	l.ssh(t, instance, "chmod", "0755", file)
 }

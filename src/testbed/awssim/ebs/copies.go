@@ -60,8 +60,8 @@ func (in copyVolumesInput) digest(tags store.Tags) string {
 
 // newCopy validates a request. A copy of an encrypted volume is always encrypted (EC2's reference of CopyVolumes).
 func newCopy(c *api.Call, in copyVolumesInput, source *store.Volume, tags store.Tags) (v store.Volume, err error) {
-	if source.State != store.VolumeAvailable && source.State != store.VolumeInUse {
-		return v, api.Errorf("IncorrectState", "Volume '%s' is in the '%s' state.", source.ID, source.State)
+	if err := checkCreated(source); err != nil {
+		return v, err
 	}
 	shape := store.VolumeShape{
 		Type:        cmp.Or(in.VolumeType, defaultVolumeType),

@@ -114,10 +114,11 @@ func (in modifyVolumeInput) over(old store.VolumeShape) (store.VolumeShape, erro
 }
 
 func checkModify(c *api.Call, v *store.Volume) error {
+	if err := checkCreated(v); err != nil {
+		return err
+	}
 	m := v.Modification
 	switch {
-	case v.State != store.VolumeAvailable && v.State != store.VolumeInUse:
-		return api.Errorf("IncorrectState", "Volume '%s' is in the '%s' state.", v.ID, v.State)
 	case m == nil:
 		return nil
 	case m.State == store.ModificationModifying:

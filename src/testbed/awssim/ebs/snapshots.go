@@ -74,8 +74,8 @@ func createSnapshot(c *api.Call, in createSnapshotInput) (*snapshotView, error) 
 	if err := ec2api.AllowTagsOnCreate(c, "ec2:CreateTags", "ec2:CreateAction", created, tags); err != nil {
 		return nil, err
 	}
-	if v.State != store.VolumeAvailable && v.State != store.VolumeInUse {
-		return nil, api.Errorf("IncorrectState", "Volume '%s' is in the '%s' state.", v.ID, v.State)
+	if err := checkCreated(v); err != nil {
+		return nil, err
 	}
 	early := c.Now.Add(-time.Duration(c.Settings.Volumes.Snapshots))
 	if slices.ContainsFunc(

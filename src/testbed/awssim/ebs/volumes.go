@@ -532,6 +532,14 @@ func volume(c *api.Call, id string) (*store.Volume, error) {
 	return v, nil
 }
 
+// checkCreated refuses a volume that is not created yet, or is being deleted.
+func checkCreated(v *store.Volume) error {
+	if v.State != store.VolumeAvailable && v.State != store.VolumeInUse {
+		return api.Errorf("IncorrectState", "Volume '%s' is in the '%s' state.", v.ID, v.State)
+	}
+	return nil
+}
+
 type deleteVolumeInput struct{ VolumeId string }
 
 func deleteVolume(c *api.Call, in deleteVolumeInput) (*ec2api.Done, error) {
