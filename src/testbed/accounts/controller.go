@@ -38,10 +38,10 @@ type Problem struct {
 func (p Problem) String() string { return strings.TrimSpace(p.Action + " " + p.Text) }
 
 // Problems returns what is wrong in the account: what the release requires and what it lacks (the tags of the three
-// checks, names of instances, the settings that the deployment asks for), and the first call that fails of those that
-// the cloud controller manager 1.37 makes to initialize a node, to create, update and delete a classic and a network
-// load balancer, and to write a pod route. Calls of a rarely used feature are left out. The world of the account is not
-// changed.
+// checks, names of instances, the settings that the deployment asks for), and the first call that fails. On a control
+// VM these are calls that the cloud controller manager 1.37 makes to initialize a node, to create, update and delete a
+// classic and a network load balancer, and to write a pod route; those of a rarely used feature are left out. On a
+// worker they are those for the tags of the three checks. The world of the account is not changed.
 func (a *Account) Problems(ctx context.Context) ([]Problem, error) {
 	sim, err := awssim.New(a.World, awssim.Options{})
 	if err != nil {
@@ -204,6 +204,11 @@ func (c *controller) run() *Problem {
 		c.self = described.Reservations[0].Instances[0]
 		c.vpc = aws.ToString(c.self.VpcId)
 	}
+	if c.account.Config.Role == preflight.Worker {
+		c.readTags()
+		c.nodeGroup(c.account.securityGroups())
+		return c.problem
+	}
 	subnets := call(
 		c, "ec2:DescribeSubnets", c.ec2.DescribeSubnets, &ec2.DescribeSubnetsInput{Filters: filter("vpc-id", c.vpc)},
 	).Subnets
@@ -212,22 +217,52 @@ func (c *controller) run() *Problem {
 		&ec2.DescribeSecurityGroupsInput{Filters: filter("vpc-id", c.vpc)},
 	).SecurityGroups
 	nodes := c.nodeGroup(groups)
-	if c.account.Config.Role == preflight.Control {
-		c.identify()
-		call(c, "ec2:DescribeAvailabilityZones", c.ec2.DescribeAvailabilityZones, &ec2.DescribeAvailabilityZonesInput{})
-		tables := call(
-			c, "ec2:DescribeRouteTables", c.ec2.DescribeRouteTables,
-			&ec2.DescribeRouteTablesInput{Filters: filter("vpc-id", c.vpc)},
-		).RouteTables
-		public := c.chooseSubnets(subnets, tables, false)
-		c.chooseSubnets(subnets, tables, true)
-		c.classic(public, nodes)
-		c.network(public)
-		if c.account.Config.ConfigureCloudRoutes {
-			c.routes()
-		}
+	c.identify()
+	call(c, "ec2:DescribeAvailabilityZones", c.ec2.DescribeAvailabilityZones, &ec2.DescribeAvailabilityZonesInput{})
+	tables := call(
+		c, "ec2:DescribeRouteTables", c.ec2.DescribeRouteTables,
+		&ec2.DescribeRouteTablesInput{Filters: filter("vpc-id", c.vpc)},
+	).RouteTables
+	public := c.chooseSubnets(subnets, tables, false)
+	c.chooseSubnets(subnets, tables, true)
+	c.classic(public, nodes)
+	c.network(public)
+	if c.account.Config.ConfigureCloudRoutes {
+		c.routes()
 	}
 	return c.problem
+}
+
+// readTags finds out the tags of a worker's subnet and security groups, as its role allows: by one call, or by two.
+func (c *controller) readTags() {
+	if c.problem != nil {
+		return
+	}
+	subnet := aws.ToString(c.self.SubnetId)
+	call(c, "ec2:DescribeTags", c.ec2.DescribeTags, &ec2.DescribeTagsInput{Filters: filter("resource-id", subnet)})
+	if c.problem == nil || c.problem.Action == "" {
+		return
+	}
+	c.problem = nil
+	call(c, "ec2:DescribeSubnets", c.ec2.DescribeSubnets, &ec2.DescribeSubnetsInput{SubnetIds: []string{subnet}})
+	if len(c.self.SecurityGroups) > 1 {
+		call(
+			c, "ec2:DescribeSecurityGroups", c.ec2.DescribeSecurityGroups,
+			&ec2.DescribeSecurityGroupsInput{GroupIds: c.account.instance().SecurityGroups},
+		)
+	}
+}
+
+// securityGroups are those of the account, as EC2 describes them to who may ask.
+func (a *Account) securityGroups() (groups []types.SecurityGroup) {
+	for _, g := range a.World.SecurityGroups {
+		described := types.SecurityGroup{GroupId: aws.String(g.ID)}
+		for key, value := range g.Tags {
+			described.Tags = append(described.Tags, types.Tag{Key: aws.String(key), Value: aws.String(value)})
+		}
+		groups = append(groups, described)
+	}
+	return groups
 }
 
 func filter(name, value string) []types.Filter {

@@ -142,11 +142,13 @@ func Wrong(r *preflight.Report, problems []accounts.Problem) string {
 	return ""
 }
 
-// named reports whether a finding is about the action.
+// named reports whether a finding is about the action, or says that it is unknown whether it is allowed.
 func named(r *preflight.Report, action string) bool {
 	return slices.ContainsFunc(r.Results, func(result preflight.Result) bool {
 		return slices.ContainsFunc(result.Findings, func(f preflight.Finding) bool {
-			return slices.Contains(strings.Split(f.Resource, ", "), action)
+			return slices.Contains(strings.FieldsFunc(f.Resource+" "+f.Why, func(r rune) bool {
+				return strings.ContainsRune(" ,.", r)
+			}), action)
 		})
 	})
 }

@@ -51,12 +51,18 @@ func TestWrongResultsAreFound(t *testing.T) {
 		problems []accounts.Problem
 		want     string
 	}{
-		"right pass":             {report(passed), nil, ""},
-		"right failure":          {report(failed), []accounts.Problem{denied}, ""},
-		"failure for nothing":    {report(failed), nil, "nothing is wrong"},
-		"pass of a problem":      {report(passed), []accounts.Problem{{Text: "no tag"}}, "no tag"},
-		"pass of a denied call":  {report(passed), []accounts.Problem{denied}, "ec2:CreateRoute"},
-		"pass with a warning":    {report(passed, "ec2:A, ec2:CreateRoute"), []accounts.Problem{denied}, ""},
+		"right pass":            {report(passed), nil, ""},
+		"right failure":         {report(failed), []accounts.Problem{denied}, ""},
+		"failure for nothing":   {report(failed), nil, "nothing is wrong"},
+		"pass of a problem":     {report(passed), []accounts.Problem{{Text: "no tag"}}, "no tag"},
+		"pass of a denied call": {report(passed), []accounts.Problem{denied}, "ec2:CreateRoute"},
+		"pass with a warning":   {report(passed, "ec2:A, ec2:CreateRoute"), []accounts.Problem{denied}, ""},
+		"pass with an unknown permission": {
+			&preflight.Report{Result: passed, Results: []preflight.Result{{Findings: []preflight.Finding{
+				{Resource: "role control", Why: "It is unknown whether the role may ec2:A, ec2:CreateRoute."},
+			}}}},
+			[]accounts.Problem{denied}, "",
+		},
 		"warning of another one": {report(passed, "ec2:DeleteRoute"), []accounts.Problem{denied}, "ec2:CreateRoute"},
 	} {
 		if got := Wrong(test.report, test.problems); got != "" && test.want == "" || !strings.Contains(got, test.want) {
@@ -76,16 +82,18 @@ func TestBreaksCombine(t *testing.T) {
 
 // TestWrongResultsOfBefore repeats accounts that were answered wrongly once.
 func TestWrongResultsOfBefore(t *testing.T) {
-	for _, seed := range []uint64{
-		// a worker with one security group may not list groups, and does not have to
-		8163,
-		2716, 3175, 4086, 4611, 4652, 5849, // pod routes, and an instance whose cluster tag has another value
-	} {
-		_, err := try(
-			t.Context(), brokenOnly, seed, 1, func(_ uint64, why string) { t.Errorf("seed %d: %s", seed, why) },
-		)
-		if err != nil {
-			t.Error(err)
+	check := func(account func(uint64) (*accounts.Account, error), seeds ...uint64) {
+		for _, seed := range seeds {
+			_, err := try(
+				t.Context(), account, seed, 1, func(_ uint64, why string) { t.Errorf("seed %d: %s", seed, why) },
+			)
+			if err != nil {
+				t.Error(err)
+			}
 		}
 	}
+	check(brokenOnly, 8163)                               // a worker with one group may not list groups
+	check(brokenOnly, 2716, 3175, 4086, 4611, 4652, 5849) // pod routes, and a cluster tag with another value
+	check(Account, 1997, 3655, 5227, 7355, 9411)          // a worker may list tags, but no subnets or groups
+	check(Account, 6867)                                  // a warning names what IAM did not answer for
 }
