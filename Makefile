@@ -251,7 +251,8 @@ bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once, 
 	  else echo "Left out: 50 random accounts with the real cloud controller; make components builds it"; fi
 	@cd src/testbed/preflight && go test -count=1 -timeout 120m -run 'TestAdviceLeadsToAPass$$' -v . -args -advice-accounts 10000 | grep -v '^ *--- PASS\|^=== '
 bench-joins: release ## Measure joins a second and the time to a certificate under attack against the same without one
-	@cd src/helpers && $(PROGRAMS) go test -run '^$$' -bench JoinsUnderAttack -benchtime 1x ./join
+	@cd src/helpers && $(PROGRAMS) go test -run '^$$' -bench JoinsUnderAttack -benchtime 1x ./join | \
+	  grep -E '_test\.go:[0-9]+: |^(Benchmark|---|ok|FAIL)'
 bench-pods: release lab ## Measure what pods on AWS have: time to credentials, calls and memory of load balancers, memory for KMS, queries to DNS
 	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 $(UNCACHED) -timeout 90m -v -run '^TestSoak(PodRoles|LoadBalancers|Gateways|KMS|NodeDNS)$$' \
 	  ./acceptance | grep -E '_test\.go:[0-9]+: |^(---|ok|FAIL)'
