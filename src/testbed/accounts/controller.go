@@ -32,6 +32,7 @@ import (
 type Problem struct {
 	Action   string // IAM action that is denied, or ""
 	Required bool   // the release requires it; a cloud controller can do without
+	Optional bool   // the machine does without an action of the generated policy, whose lack the errand reports
 	Text     string
 }
 
@@ -205,8 +206,8 @@ func (c *controller) run() *Problem {
 		c.vpc = aws.ToString(c.self.VpcId)
 	}
 	if c.account.Config.Role == preflight.Worker {
-		c.readTags()
 		c.nodeGroup(c.account.securityGroups())
+		c.readTags()
 		return c.problem
 	}
 	subnets := call(
@@ -233,23 +234,29 @@ func (c *controller) run() *Problem {
 	return c.problem
 }
 
-// readTags finds out the tags of a worker's subnet and security groups, as its role allows: by one call, or by two.
+// readTags finds out the tags of a worker's subnet and security groups, as its role allows: by one call, or by two, which
+// also have the rules of groups.
 func (c *controller) readTags() {
 	if c.problem != nil {
 		return
 	}
 	subnet := aws.ToString(c.self.SubnetId)
 	call(c, "ec2:DescribeTags", c.ec2.DescribeTags, &ec2.DescribeTagsInput{Filters: filter("resource-id", subnet)})
-	if c.problem == nil || c.problem.Action == "" {
-		return
-	}
+	conf := c.account.Config
+	rules := conf.UnencapsulatedPodNetwork || conf.ConfigureCloudRoutes
+	onlyTags := c.problem == nil && !rules
 	c.problem = nil
 	call(c, "ec2:DescribeSubnets", c.ec2.DescribeSubnets, &ec2.DescribeSubnetsInput{SubnetIds: []string{subnet}})
-	if len(c.self.SecurityGroups) > 1 {
-		call(
-			c, "ec2:DescribeSecurityGroups", c.ec2.DescribeSecurityGroups,
-			&ec2.DescribeSecurityGroupsInput{GroupIds: c.account.instance().SecurityGroups},
-		)
+	if c.problem != nil {
+		c.problem.Optional = onlyTags
+		return
+	}
+	call(
+		c, "ec2:DescribeSecurityGroups", c.ec2.DescribeSecurityGroups,
+		&ec2.DescribeSecurityGroupsInput{GroupIds: c.account.instance().SecurityGroups},
+	)
+	if c.problem != nil {
+		c.problem.Optional = onlyTags || len(c.self.SecurityGroups) == 1 && !rules
 	}
 }
 

@@ -57,6 +57,9 @@ func TestWrongResultsAreFound(t *testing.T) {
 		"pass of a problem":     {report(passed), []accounts.Problem{{Text: "no tag"}}, "no tag"},
 		"pass of a denied call": {report(passed), []accounts.Problem{denied}, "ec2:CreateRoute"},
 		"pass with a warning":   {report(passed, "ec2:A, ec2:CreateRoute"), []accounts.Problem{denied}, ""},
+		"pass without an optional permission": {
+			report(passed), []accounts.Problem{{Action: "ec2:DescribeSubnets", Optional: true}}, "",
+		},
 		"pass with an unknown permission": {
 			&preflight.Report{Result: passed, Results: []preflight.Result{{Findings: []preflight.Finding{
 				{Resource: "role control", Why: "It is unknown whether the role may ec2:A, ec2:CreateRoute."},
@@ -95,5 +98,6 @@ func TestWrongResultsOfBefore(t *testing.T) {
 	check(brokenOnly, 8163)                               // a worker with one group may not list groups
 	check(brokenOnly, 2716, 3175, 4086, 4611, 4652, 5849) // pod routes, and a cluster tag with another value
 	check(Account, 1997, 3655, 5227, 7355, 9411)          // a worker may list tags, but no subnets or groups
+	check(Account, 4033, 4685, 6767, 7459, 8325, 9569)    // the same in the errand, or where rules of groups count
 	check(Account, 6867)                                  // a warning names what IAM did not answer for
 }
