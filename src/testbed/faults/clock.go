@@ -132,15 +132,27 @@ func shiftClock(pid int, offset time.Duration) error {
 // stopTimeout is how long a process may take to stop, which an uninterruptible system call can delay.
 const stopTimeout = 10 * time.Second
 
-// awaitStop waits until all threads of a process are stopped.
+// awaitStop waits until all threads of a process are stopped. The error has the states of its threads.
 func awaitStop(pid int) error {
 	return poll.Within(context.Background(), stopTimeout, time.Millisecond, func(context.Context) error {
-		status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
-		if err != nil {
-			return poll.Permanent(err)
+		files, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "task/*/status"))
+		if err != nil || len(files) == 0 {
+			return poll.Permanent(errors.Join(err, fs.ErrNotExist))
 		}
-		if !bytes.Contains(status, []byte("\nState:\tT")) {
-			return errors.New("it does not stop")
+		var running []string
+		for _, file := range files {
+			status, err := os.ReadFile(file)
+			if err != nil {
+				continue // the thread has ended
+			}
+			_, state, _ := strings.Cut(string(status), "\nState:\t")
+			if !strings.ContainsAny(state[:min(1, len(state))], "TZX") { // stopped, or at its end
+				state, _, _ = strings.Cut(state, "\n")
+				running = append(running, filepath.Base(filepath.Dir(file))+" "+state)
+			}
+		}
+		if len(running) > 0 {
+			return fmt.Errorf("these threads do not stop: %s", strings.Join(running, ", "))
 		}
 		return nil
 	})
