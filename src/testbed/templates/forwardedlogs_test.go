@@ -37,6 +37,11 @@ const (
 	// forwardedLine is that of a frame with TLS: RFC 5424 in the job's format. rsyslog ends each with a newline.
 	forwardedLine = `^<\d+>1 \S+ \S+ (\S+) \S+ \S+ \[instance@47450 [^\]]*deployment="[^"]+" group="control"[^\]]*\] ` +
 		`(.*)$`
+	// longestFrame is where the job's program cuts a line with its header: LoadConfig in config.go of
+	// cloudfoundry/blackbox.
+	longestFrame = 99_990
+	// follower is what that program names itself in a frame, syslog/drainer.go.
+	follower = "cloudfoundry-blackbox"
 )
 
 // receiver is a syslog server with TLS.
@@ -60,6 +65,7 @@ func (r *receiver) serve(config *tls.Config) {
 func (r *receiver) read(connection *tls.Conn) {
 	defer func() { _ = connection.Close() }()
 	scanner, received := bufio.NewScanner(connection), false
+	scanner.Buffer(nil, 2*longestFrame)
 	for scanner.Scan() {
 		received = true
 		r.Lock()
@@ -82,7 +88,7 @@ func (r *receiver) seen(t *testing.T) (lines []string, refused int) {
 	for _, line := range r.lines {
 		match := regexp.MustCompile(forwardedLine).FindStringSubmatch(line)
 		if match == nil {
-			t.Fatalf("the server received %q", line)
+			t.Fatalf("the server received %.500q", line)
 		}
 		if match[1] != "rsyslogd" {
 			lines = append(lines, match[1]+" "+match[2])
@@ -110,7 +116,8 @@ func TestForwardedLogs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	audited := `audit {"kind":"Event","requestURI":"` + strings.Repeat("x", 2200) + `","verb":"get \"%s\" <1>"}`
+	uri := strings.Repeat("x", longestFrame-500)
+	audited := `audit {"kind":"Event","requestURI":"` + uri + `","verb":"get \"%s\" <1>"}`
 	config := syslogConfig(t, slices.Concat(certificate, otherName))
 	for name, c := range map[string]struct {
 		certificate, key []byte
@@ -141,9 +148,10 @@ func TestForwardedLogs(t *testing.T) {
 				return err
 			})
 			// From another address, the first line would arrive if it was not dropped.
-			sendFrame(t, "127.0.0.2", "kubernetes-audit", "forged")
-			want := []string{"kubernetes-audit " + audited, "kubelet I1126 12:00:00.000000 started"}
-			forwardFiles(t, config, logs, want)
+			sendFrame(t, "127.0.0.2", "kubernetes-audit", follower, "forged")
+			sendFrame(t, "127.0.0.1", "sshd", "42", "accepted")
+			followed := []string{"kubernetes-audit " + audited, "kubelet I1126 12:00:00.000000 started"}
+			forwardFiles(t, config, logs, followed)
 			if !c.arrives {
 				eventually.Succeeds(t, time.Minute, "waiting for refused connections", func() error {
 					if lines, refused := r.seen(t); len(lines) > 0 || refused < 2 {
@@ -153,9 +161,18 @@ func TestForwardedLogs(t *testing.T) {
 				})
 				return
 			}
+			want := slices.Sorted(slices.Values(append(followed, "sshd accepted")))
 			eventually.Succeeds(t, time.Minute, "waiting for the lines", func() error {
-				if lines, _ := r.seen(t); strings.Join(lines, "\n") != strings.Join(want, "\n") {
-					return fmt.Errorf("got %.4000q, want %q; %s", lines, want, console)
+				lines, _ := r.seen(t)
+				if slices.Sort(lines); !slices.Equal(lines, want) {
+					return fmt.Errorf("got %.500q, want %.500q; %s", lines, want, console)
+				}
+				local, err := os.ReadFile(filepath.Join(logs, "local"))
+				if err != nil {
+					return err
+				}
+				if !bytes.Contains(local, []byte("accepted")) || bytes.Count(local, []byte("\n")) != 1 {
+					return fmt.Errorf("the VM's own log must have sshd's line alone:\n%.2000s", local)
 				}
 				return nil
 			})
@@ -179,6 +196,14 @@ func startReceiver(t *testing.T, certificate, key []byte) *receiver {
 	return r
 }
 
+// stemcellSettings are those of a stemcell's /etc/rsyslog.conf that bear on lines (rsyslog_config of
+// bosh-linux-stemcell-builder). It comes before the files of /etc/rsyslog.d.
+const stemcellSettings = "$MaxMessageSize 4k\n$RepeatedMsgReduction on\n"
+
+// localLog is a rule like those of a stemcell's /etc/rsyslog.d/50-default.conf, which write /var/log. It comes after
+// the job's files.
+const localLog = "*.* /var/vcap/sys/log/local\n"
+
 // syslogConfig returns a directory with the files of job syslog_forwarder as forward-logs.yml has them rendered, and
 // with rsyslog.conf, which has them in the order in which its pre-start numbers them for /etc/rsyslog.d.
 func syslogConfig(t *testing.T, ca []byte) string {
@@ -193,15 +218,21 @@ func syslogConfig(t *testing.T, ca []byte) string {
 			writeAll(t, dir, rendered.Files)
 		}
 	}
-	var whole []byte
-	for _, name := range []string{"", "-forwarding-setup", "-custom-rules", "-forwarding-rules"} {
+	whole := []byte(stemcellSettings)
+	for _, name := range []string{
+		"", "-forwarding-setup", "-custom-rules", "-vcap-filter", "-debug-filter", "-forwarding-rules",
+		"-file-exclusion",
+	} {
 		part, err := os.ReadFile(filepath.Join(dir, "config/syslog-release"+name+".conf"))
+		if os.IsNotExist(err) && strings.HasSuffix(name, "-filter") {
+			continue // what stands in for the job has no filters; those of the job are off
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		whole = append(append(whole, part...), '\n')
 	}
-	writeAll(t, dir, map[string][]byte{"rsyslog.conf": whole})
+	writeAll(t, dir, map[string][]byte{"rsyslog.conf": append(whole, localLog...)})
 	return dir
 }
 
@@ -247,10 +278,11 @@ func (c *console) String() string {
 	return "the program wrote: " + c.text.String()
 }
 
-// sendFrame sends a line to rsyslog from an address of the VM, as the job's program does, with a time in microseconds
-// (rfc5424/marshal.go of cloudfoundry/go-loggregator), the most that RFC 5424, 6.2.3, allows. Of these nanoseconds,
-// rsyslog would make a line with a form feed in its time (rsyslog/rsyslog#6768).
-func sendFrame(t *testing.T, from, tag, line string) {
+// sendFrame sends a line to rsyslog from an address of the VM, as the job's program does, with a severity but no
+// facility and a time in microseconds (rfc5424/rfc5424.go and marshal.go of cloudfoundry/go-loggregator), the most that
+// RFC 5424, 6.2.3, allows. Of these nanoseconds, rsyslog would make a line with a form feed in its time
+// (rsyslog/rsyslog#6768).
+func sendFrame(t *testing.T, from, tag, process, line string) {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	connection, err := dialer.Dial("tcp", "127.0.0.1:514")
@@ -258,7 +290,7 @@ func sendFrame(t *testing.T, from, tag, line string) {
 		t.Fatal(err)
 	}
 	at := time.Date(2026, time.November, 26, 12, 0, 0, 22054, time.UTC).Format("2006-01-02T15:04:05.999999-07:00")
-	message := fmt.Sprintf("<14>1 %s - %s rs2 - - %s", at, tag, line)
+	message := fmt.Sprintf("<6>1 %s - %s %s - - %s", at, tag, process, line)
 	_, err = fmt.Fprintf(connection, "%d %s", len(message), message)
 	if err := connection.Close(); err != nil {
 		t.Fatal(err)
@@ -275,7 +307,7 @@ func forwardFiles(t *testing.T, config, logs string, lines []string) {
 	if program == "" {
 		for _, line := range lines {
 			tag, message, _ := strings.Cut(line, " ")
-			sendFrame(t, "127.0.0.1", tag, message)
+			sendFrame(t, "127.0.0.1", tag, follower, message)
 		}
 		return
 	}
@@ -285,7 +317,7 @@ func forwardFiles(t *testing.T, config, logs string, lines []string) {
 	}
 	c := startAsOnVM(t, config, logs, program, "-config=/var/vcap/jobs/syslog_forwarder/config/blackbox_config.yml")
 	eventually.Succeeds(t, time.Minute, "waiting for the files to be followed", func() error {
-		if started := strings.Count(c.String(), "Start tail"); started < len(lines) {
+		if started := strings.Count(c.String(), "Starting to tail file"); started < len(lines) {
 			return fmt.Errorf("%d of %d are; %s", started, len(lines), c)
 		}
 		return nil

@@ -124,7 +124,15 @@ func releases(t testing.TB) map[string]*release.Release {
 	if err != nil {
 		t.Fatal(err)
 	}
-	syslog := &release.Release{Name: "syslog", Version: "1", Jobs: map[string]*release.Job{forwarder.Name: forwarder}}
+	syslog := &release.Release{
+		Name:     "syslog",
+		Version:  "1",
+		Jobs:     map[string]*release.Job{forwarder.Name: forwarder},
+		Packages: map[string]*release.Package{},
+	}
+	for _, pkg := range forwarder.Packages {
+		syslog.Packages[pkg] = &release.Package{Name: pkg}
+	}
 	return map[string]*release.Release{"kubernetes": ours, "bpm": bpm, "example-cni": custom, "syslog": syslog}
 }
 
