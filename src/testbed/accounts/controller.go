@@ -234,8 +234,8 @@ func (c *controller) run() *Problem {
 	return c.problem
 }
 
-// readTags finds out the tags of a worker's subnet and security groups, as its role allows: by one call, or by two, which
-// also have the rules of groups.
+// readTags finds out the tags of a worker's subnet and security groups, as its role allows: by one call, or by two,
+// which also have the rules of groups.
 func (c *controller) readTags() {
 	if c.problem != nil {
 		return
