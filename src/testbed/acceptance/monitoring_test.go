@@ -103,7 +103,7 @@ func documentedYAML(t *testing.T) monitoringBlocks {
 	var found monitoringBlocks
 	for _, match := range regexp.MustCompile("(?s)\n```yaml\n(.*?)```").FindAllStringSubmatch(string(content), -1) {
 		switch block := match[1]; {
-		case strings.Contains(block, "tls_monitoring"):
+		case strings.Contains(block, "name: tls_monitoring"):
 			found.variables = block
 		case strings.Contains(block, monitoringRBAC):
 			found.permissions = block

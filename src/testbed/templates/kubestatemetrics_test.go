@@ -1,0 +1,100 @@
+package templates
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"kubernetes-release/internal/eventually"
+	"kubernetes-release/internal/kubetest"
+)
+
+// counted are what kube-state-metrics 2.18.0, which prometheus-boshrelease has, lists and watches by default
+// (DefaultResources of pkg/options/resource.go, in the versions of internal/store), except Secrets and ConfigMaps.
+var counted = []string{
+	"/api/v1/limitranges", "/api/v1/namespaces", "/api/v1/nodes", "/api/v1/persistentvolumeclaims",
+	"/api/v1/persistentvolumes", "/api/v1/pods", "/api/v1/replicationcontrollers", "/api/v1/resourcequotas",
+	"/api/v1/services",
+	"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+	"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+	"/apis/apps/v1/daemonsets", "/apis/apps/v1/deployments", "/apis/apps/v1/replicasets", "/apis/apps/v1/statefulsets",
+	"/apis/autoscaling/v2/horizontalpodautoscalers",
+	"/apis/batch/v1/cronjobs", "/apis/batch/v1/jobs",
+	"/apis/certificates.k8s.io/v1/certificatesigningrequests",
+	"/apis/coordination.k8s.io/v1/leases",
+	"/apis/discovery.k8s.io/v1/endpointslices",
+	"/apis/networking.k8s.io/v1/ingresses", "/apis/networking.k8s.io/v1/networkpolicies",
+	"/apis/policy/v1/poddisruptionbudgets",
+	"/apis/storage.k8s.io/v1/storageclasses", "/apis/storage.k8s.io/v1/volumeattachments",
+}
+
+// TestRoleOfKubeStateMetrics requests what kube-state-metrics does, with the role of docs/logs-and-metrics.md. A version
+// of an API that Kubernetes no longer has is not found.
+func TestRoleOfKubeStateMetrics(t *testing.T) {
+	cluster := kubetest.Start(t, kubetest.Options{})
+	createDocumentedRole(t, cluster.Admin(), "kube-state-metrics")
+	user := cluster.ClientFor("kube-state-metrics").Discovery().RESTClient()
+	eventually.Succeeds(t, 30*time.Second, "waiting for the role", func() error {
+		return begin(t, user, counted[0], false)
+	})
+	for _, path := range counted {
+		for _, watch := range []bool{false, true} {
+			if err := begin(t, user, path, watch); err != nil {
+				t.Errorf("%s, watch %v: %v", path, watch, err)
+			}
+		}
+	}
+	for _, path := range []string{"/api/v1/secrets", "/api/v1/configmaps", "/apis/rbac.authorization.k8s.io/v1/roles"} {
+		kubetest.MustForbid(t, path, begin(t, user, path, false))
+	}
+}
+
+// begin lists or watches, and reads no more than the status of the answer.
+func begin(t *testing.T, user rest.Interface, path string, watch bool) error {
+	t.Helper()
+	request := user.Get().AbsPath(path)
+	if watch {
+		request = request.Param("watch", "true")
+	}
+	body, err := request.Stream(t.Context())
+	if err != nil {
+		return err
+	}
+	return body.Close()
+}
+
+// createDocumentedRole creates the ClusterRole that docs/logs-and-metrics.md shows with this name, and its binding.
+func createDocumentedRole(t *testing.T, admin kubernetes.Interface, name string) {
+	t.Helper()
+	created := 0
+	for _, s := range snippets(t, "docs/logs-and-metrics.md", "yaml") {
+		if !strings.Contains(s.text, "\nkind: ClusterRole\nmetadata:\n  name: "+name+"\n") {
+			continue
+		}
+		role, binding, _ := strings.Cut(s.text, "\n---\n")
+		var r rbacv1.ClusterRole
+		if err := yaml.UnmarshalStrict([]byte(role), &r); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := admin.RbacV1().ClusterRoles().Create(t.Context(), &r, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		var b rbacv1.ClusterRoleBinding
+		if err := yaml.UnmarshalStrict([]byte(binding), &b); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), &b, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		created++
+	}
+	if created != 1 {
+		t.Fatalf("%d roles with the name %s are in the document", created, name)
+	}
+}
