@@ -34,8 +34,8 @@ var counted = []string{
 	"/apis/storage.k8s.io/v1/storageclasses", "/apis/storage.k8s.io/v1/volumeattachments",
 }
 
-// TestRoleOfKubeStateMetrics requests what kube-state-metrics does, with the role of docs/logs-and-metrics.md. A version
-// of an API that Kubernetes no longer has is not found.
+// TestRoleOfKubeStateMetrics requests what kube-state-metrics does, with the role of docs/logs-and-metrics.md.
+// A version of an API that Kubernetes no longer has is not found.
 func TestRoleOfKubeStateMetrics(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{})
 	createDocumentedRole(t, cluster.Admin(), "kube-state-metrics")
