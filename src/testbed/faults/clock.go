@@ -114,11 +114,8 @@ func shiftClock(pid int, offset time.Duration) error {
 		return err
 	}
 	// No thread may run in the middle of what changes.
-	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-		return err
-	}
 	defer func() { _ = unix.Kill(pid, unix.SIGCONT) }()
-	if err := awaitStop(pid); err != nil {
+	if err := stopThreads(pid); err != nil {
 		return err
 	}
 	for _, p := range patches {
@@ -132,9 +129,13 @@ func shiftClock(pid int, offset time.Duration) error {
 // stopTimeout is how long a process may take to stop, which an uninterruptible system call can delay.
 const stopTimeout = 10 * time.Second
 
-// awaitStop waits until all threads of a process are stopped. The error has the states of its threads.
-func awaitStop(pid int) error {
-	return poll.Within(context.Background(), stopTimeout, time.Millisecond, func(context.Context) error {
+// stopThreads stops all threads of a process. It repeats the signal, because of some hundred one was without effect.
+// The error has the states of the threads.
+func stopThreads(pid int) error {
+	return poll.Within(context.Background(), stopTimeout, 10*time.Millisecond, func(context.Context) error {
+		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+			return poll.Permanent(err)
+		}
 		files, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "task/*/status"))
 		if err != nil || len(files) == 0 {
 			return poll.Permanent(errors.Join(err, fs.ErrNotExist))
