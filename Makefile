@@ -36,6 +36,8 @@ UNCACHED := go test -count=1
 BESIDE := GOFLAGS=-p=1 nice -n 10
 # What components are built with (src/release/components/build.go): their tests use what is compiled already.
 AS_BUILT := env CGO_ENABLED=0 GOAMD64=v1 GOFLAGS="-trimpath -buildvcs=false"
+# What a benchmark that is a test prints: what it logs, its figures and its result.
+FIGURES := grep -E '_test\.go:[0-9]+: |^(Benchmark|---|ok|FAIL)'
 # The versions from which tests and benchmarks upgrade; the first build takes half an hour.
 PREVIOUS_KUBERNETES := $(BUILD)/bin/components kubernetes-previous-minor kubernetes-previous-patch
 # The packages of a module with tests that test-unit leaves out, because they need programs, VMs or minutes.
@@ -252,16 +254,16 @@ bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once, 
 	@cd src/testbed/preflight && go test -count=1 -timeout 120m -run 'TestAdviceLeadsToAPass$$' -v . -args -advice-accounts 10000 | grep -v '^ *--- PASS\|^=== '
 bench-joins: release ## Measure joins a second and the time to a certificate under attack against the same without one
 	@cd src/helpers && $(PROGRAMS) go test -run '^$$' -bench JoinsUnderAttack -benchtime 1x ./join | \
-	  grep -E '_test\.go:[0-9]+: |^(Benchmark|---|ok|FAIL)'
+	  $(FIGURES)
 bench-pods: release lab ## Measure what pods on AWS have: time to credentials, calls and memory of load balancers, memory for KMS, queries to DNS
 	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 $(UNCACHED) -timeout 90m -v -run '^TestSoak(PodRoles|LoadBalancers|Gateways|KMS|NodeDNS)$$' \
-	  ./acceptance | grep -E '_test\.go:[0-9]+: |^(---|ok|FAIL)'
+	  ./acceptance | $(FIGURES)
 bench-drill: release lab ## Measure how long it takes until a cluster is back that lost its quorum, or all control VMs and disks
 	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 $(UNCACHED) -timeout 90m -v -run '^TestSoakEtcdRestore$$' \
 	  ./acceptance | grep -E 'after the loss|^(---|ok|FAIL)'
 bench-defragment: release ## Measure how long three full databases of etcd are defragmented, and what clients of the API notice
 	@cd src/helpers && $(PROGRAMS) go test -count=1 -v -run 'TestFullEtcdUnderLoad$$' ./etcdmembers -full-mib 1024 | \
-	  grep -E '_test\.go:[0-9]+: |^(---|ok|FAIL)'
+	  $(FIGURES)
 bench-rotation: bench-tool ## Measure what logrotate loses of a log to which 10,000 lines a second are written
 	@ci/setup.sh logrotate
 	@$(BUILD)/bin/bench rotation
