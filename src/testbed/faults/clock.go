@@ -11,11 +11,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"kubernetes-release/internal/poll"
@@ -136,20 +138,18 @@ func stopThreads(pid int) error {
 		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 			return poll.Permanent(err)
 		}
-		files, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "task/*/status"))
-		if err != nil || len(files) == 0 {
-			return poll.Permanent(errors.Join(err, fs.ErrNotExist))
+		threads, err := procfs.AllThreads(pid)
+		if err != nil {
+			return poll.Permanent(err)
 		}
 		var running []string
-		for _, file := range files {
-			status, err := os.ReadFile(file)
+		for _, thread := range threads {
+			stat, err := thread.Stat()
 			if err != nil {
 				continue // the thread has ended
 			}
-			_, state, _ := strings.Cut(string(status), "\nState:\t")
-			if !strings.ContainsAny(state[:min(1, len(state))], "TZX") { // stopped, or at its end
-				state, _, _ = strings.Cut(state, "\n")
-				running = append(running, filepath.Base(filepath.Dir(file))+" "+state)
+			if !slices.Contains([]string{"T", "Z", "X"}, stat.State) { // stopped, or at its end
+				running = append(running, fmt.Sprintf("%d %s", thread.PID, stat.State))
 			}
 		}
 		if len(running) > 0 {
