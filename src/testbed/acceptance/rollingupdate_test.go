@@ -93,12 +93,7 @@ func TestThreeControlVMs(t *testing.T) {
 		members := l.checkMembers(t, 3)
 		l.mustRun(t, time.Minute, "kill", "control/1")
 		// A write in the first seconds fails if the VM has had etcd's leader.
-		const object = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "created-meanwhile", ` +
-			`"namespace": "default"}}`
-		waitFor(t, time.Minute, "a write without control/1", func() error {
-			out, err := l.kubectl(t, object, "apply", "-f", "-")
-			return wrap(err, out)
-		})
+		l.awaitWrite(t, "control/1", "created-meanwhile")
 		l.mustUp(t)
 		if after := l.checkMembers(t, 3); after != members {
 			t.Errorf("members of etcd before:\n%s\nand after:\n%s", members, after)
@@ -113,6 +108,17 @@ func TestThreeControlVMs(t *testing.T) {
 			"created-meanwhile",
 		)
 		l.waitForTargets(t, 3)
+	})
+}
+
+// awaitWrite waits until a ConfigMap can be written without an instance that was lost. A write that failed may have
+// been applied.
+func (l *lab) awaitWrite(t *testing.T, lost, name string) {
+	t.Helper()
+	object := `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "` + name + `", "namespace": "default"}}`
+	waitFor(t, time.Minute, "a write without "+lost, func() error {
+		out, err := l.kubectl(t, object, "apply", "-f", "-")
+		return wrap(err, out)
 	})
 }
 

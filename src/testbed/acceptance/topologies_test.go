@@ -92,7 +92,7 @@ func TestSoakTopologies(t *testing.T) {
 			}, vars: oneEtcd, control: "1",
 			nodes: []string{"control/0"}, pods: 1, check: func(l *lab, t *testing.T) {
 				l.checkCombined(t)
-				l.checkSeparateEtcd(t, 1, func(_ *testing.T, do func()) { do() })
+				l.checkSeparateEtcd(t, 1, noticed)
 			},
 		},
 		{
@@ -190,13 +190,7 @@ func (l *lab) checkLostEtcdVM(t *testing.T, members int) {
 	lost := time.Now()
 	// A write fails that an API server sends on a connection to the lost member, until the ten seconds are over after
 	// which it takes the connection for broken (keepaliveTimeout in storage/storagebackend/factory/etcd3.go).
-	waitFor(t, time.Minute, "a write without etcd/1", func() error {
-		out, err := l.kubectl(t, "", "-n", "default", "create", "configmap", "with-a-member-less")
-		if err != nil && strings.Contains(out, "already exists") {
-			return nil
-		}
-		return wrap(err, out)
-	})
+	l.awaitWrite(t, "etcd/1", "with-a-member-less")
 	t.Logf("a write succeeded %s after the loss", time.Since(lost).Round(100*time.Millisecond))
 	l.deploy(t)
 	if after := l.checkMembersOf(t, "etcd", members); after != before {
