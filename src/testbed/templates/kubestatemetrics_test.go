@@ -5,12 +5,10 @@ import (
 	"testing"
 	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/yaml"
 
+	"kubernetes-release/addons"
+	"kubernetes-release/addons/addonstest"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
 )
@@ -38,7 +36,7 @@ var counted = []string{
 // A version of an API that Kubernetes no longer has is not found.
 func TestRoleOfKubeStateMetrics(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{})
-	createDocumentedRole(t, cluster.Admin(), "kube-state-metrics")
+	createDocumentedRole(t, cluster, "kube-state-metrics")
 	user := cluster.ClientFor("kube-state-metrics").Discovery().RESTClient()
 	eventually.Succeeds(t, 30*time.Second, "waiting for the role", func() error {
 		return begin(t, user, counted[0], false)
@@ -70,28 +68,18 @@ func begin(t *testing.T, user rest.Interface, path string, watch bool) error {
 }
 
 // createDocumentedRole creates the ClusterRole that docs/logs-and-metrics.md shows with this name, and its binding.
-func createDocumentedRole(t *testing.T, admin kubernetes.Interface, name string) {
+func createDocumentedRole(t *testing.T, cluster *kubetest.Cluster, name string) {
 	t.Helper()
 	created := 0
 	for _, s := range snippets(t, "docs/logs-and-metrics.md", "yaml") {
 		if !strings.Contains(s.text, "\nkind: ClusterRole\nmetadata:\n  name: "+name+"\n") {
 			continue
 		}
-		role, binding, _ := strings.Cut(s.text, "\n---\n")
-		var r rbacv1.ClusterRole
-		if err := yaml.UnmarshalStrict([]byte(role), &r); err != nil {
+		objects, err := addons.Load([]string{addonstest.Dir(t, map[string][]byte{"role.yml": []byte(s.text)})}, nil)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := admin.RbacV1().ClusterRoles().Create(t.Context(), &r, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		var b rbacv1.ClusterRoleBinding
-		if err := yaml.UnmarshalStrict([]byte(binding), &b); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), &b, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		addonstest.Apply(t, cluster, addons.Options{Objects: objects})
 		created++
 	}
 	if created != 1 {

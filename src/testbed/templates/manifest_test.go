@@ -97,43 +97,42 @@ func mustInterpolate(t testing.TB, d deployment) *manifest.Manifest {
 // releases are this release, from the work tree, and a fake bpm release.
 func releases(t testing.TB) map[string]*release.Release {
 	t.Helper()
-	ours := &release.Release{
-		Name:     "kubernetes",
-		Version:  "dev",
-		Jobs:     map[string]*release.Job{},
-		Packages: map[string]*release.Package{},
-	}
+	var jobs []*release.Job
 	for _, name := range jobNames(t) {
-		job := readJob(t, name)
-		ours.Jobs[name] = job
-		for _, pkg := range job.Packages {
-			ours.Packages[pkg] = &release.Package{Name: pkg}
-		}
+		jobs = append(jobs, readJob(t, name))
 	}
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "monit"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	bpm := &release.Release{Name: "bpm", Version: "lab", Jobs: map[string]*release.Job{"bpm": {Name: "bpm", Dir: dir}}}
 	cni, err := release.ReadJob("testdata/example-cni/jobs/example-cni")
 	if err != nil {
 		t.Fatal(err)
 	}
-	custom := &release.Release{Name: "example-cni", Version: "1", Jobs: map[string]*release.Job{cni.Name: cni}}
 	forwarder, err := release.ReadJob(filepath.Join(syslogRelease(), "jobs/syslog_forwarder"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	syslog := &release.Release{
-		Name:     "syslog",
-		Version:  "1",
-		Jobs:     map[string]*release.Job{forwarder.Name: forwarder},
-		Packages: map[string]*release.Package{},
+	return map[string]*release.Release{
+		"kubernetes":  releaseOf("kubernetes", "dev", jobs...),
+		"bpm":         releaseOf("bpm", "lab", &release.Job{Name: "bpm", Dir: dir}),
+		"example-cni": releaseOf("example-cni", "1", cni),
+		"syslog":      releaseOf("syslog", "1", forwarder),
 	}
-	for _, pkg := range forwarder.Packages {
-		syslog.Packages[pkg] = &release.Package{Name: pkg}
+}
+
+// releaseOf is a release of these jobs, with the packages that they name.
+func releaseOf(name, version string, jobs ...*release.Job) *release.Release {
+	r := &release.Release{
+		Name: name, Version: version, Jobs: map[string]*release.Job{}, Packages: map[string]*release.Package{},
 	}
-	return map[string]*release.Release{"kubernetes": ours, "bpm": bpm, "example-cni": custom, "syslog": syslog}
+	for _, job := range jobs {
+		r.Jobs[job.Name] = job
+		for _, pkg := range job.Packages {
+			r.Packages[pkg] = &release.Package{Name: pkg}
+		}
+	}
+	return r
 }
 
 // plan places the instances, resolves the links and renders every job of every instance, as a deploy does.
