@@ -32,7 +32,6 @@ import (
 type Problem struct {
 	Action   string // IAM action that is denied, or ""
 	Required bool   // the release requires it; a cloud controller can do without
-	Optional bool   // the machine does without an action of the generated policy, whose lack the errand reports
 	Text     string
 }
 
@@ -246,18 +245,17 @@ func (c *controller) readTags() {
 	rules := conf.UnencapsulatedPodNetwork || conf.ConfigureCloudRoutes
 	onlyTags := c.problem == nil && !rules
 	c.problem = nil
+	if onlyTags {
+		return
+	}
 	call(c, "ec2:DescribeSubnets", c.ec2.DescribeSubnets, &ec2.DescribeSubnetsInput{SubnetIds: []string{subnet}})
-	if c.problem != nil {
-		c.problem.Optional = onlyTags
+	if len(c.self.SecurityGroups) == 1 && !rules {
 		return
 	}
 	call(
 		c, "ec2:DescribeSecurityGroups", c.ec2.DescribeSecurityGroups,
 		&ec2.DescribeSecurityGroupsInput{GroupIds: c.account.instance().SecurityGroups},
 	)
-	if c.problem != nil {
-		c.problem.Optional = onlyTags || len(c.self.SecurityGroups) == 1 && !rules
-	}
 }
 
 // securityGroups are those of the account, as EC2 describes them to who may ask.

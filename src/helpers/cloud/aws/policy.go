@@ -28,5 +28,5 @@ func NewPolicy(o PolicyOptions) (Policy, error) { return iampolicy.New(o) }
 // DefaultRoleName is the name of the IAM role of machines with a role, unless the operator chooses another.
 func DefaultRoleName(role preflight.Role) string { return iampolicy.DefaultRoleName(role) }
 
-// Rare reports whether few clusters use an action, so that a check only warns when it is missing.
-func Rare(action string) bool { return iampolicy.Rare(action) }
+// Rare reports whether few machines with a role use an action, so that a check only warns when it is missing.
+func Rare(action string, role preflight.Role) bool { return iampolicy.Rare(action, role) }

@@ -135,7 +135,7 @@ func Wrong(r *preflight.Report, problems []accounts.Problem) string {
 		return ""
 	}
 	for _, p := range problems {
-		if !p.Optional && (p.Action == "" || !named(r, p.Action)) {
+		if p.Action == "" || !named(r, p.Action) {
 			return "the preflight passes, but: " + p.String()
 		}
 	}

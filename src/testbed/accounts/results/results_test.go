@@ -57,9 +57,6 @@ func TestWrongResultsAreFound(t *testing.T) {
 		"pass of a problem":     {report(passed), []accounts.Problem{{Text: "no tag"}}, "no tag"},
 		"pass of a denied call": {report(passed), []accounts.Problem{denied}, "ec2:CreateRoute"},
 		"pass with a warning":   {report(passed, "ec2:A, ec2:CreateRoute"), []accounts.Problem{denied}, ""},
-		"pass without an optional permission": {
-			report(passed), []accounts.Problem{{Action: "ec2:DescribeSubnets", Optional: true}}, "",
-		},
 		"pass with an unknown permission": {
 			&preflight.Report{Result: passed, Results: []preflight.Result{{Findings: []preflight.Finding{
 				{Resource: "role control", Why: "It is unknown whether the role may ec2:A, ec2:CreateRoute."},

@@ -29,7 +29,7 @@ func denied(f *facts.Facts, action, resource string, err error) preflight.Findin
 		Resource: action,
 		Wanted:   fmt.Sprintf("allowed for role %s on %s", f.RoleName(), strings.TrimPrefix(resource, "role ")),
 		Found:    awserr.Describe(err),
-		Why:      iampolicy.Why(action),
+		Why:      iampolicy.Why(action, f.Request.Role),
 		Eventual: true,
 		Fix:      fix,
 		Advisory: slices.Contains(iampolicy.RarelyUsed, action),

@@ -34,16 +34,21 @@ func buildPermissions() []Permission {
 		},
 		"ec2:DescribeInstances",
 	)
-	row(
-		Permission{roles: allMachines, Why: "The cloud controller finds the subnets of load balancers with it."},
-		"ec2:DescribeSubnets",
+	control(
+		anything, nil, "The cloud controller finds the subnets of load balancers with it.", "ec2:DescribeSubnets",
+	)
+	control(
+		anything, nil, "The cloud controller finds the security group that it opens for load balancers with it.",
+		"ec2:DescribeSecurityGroups",
 	)
 	row(
 		Permission{
-			roles: allMachines,
-			Why:   "The cloud controller finds the security group that it opens for load balancers with it.",
+			roles: workerMachines,
+			Why: "The checks read a worker's subnet and security groups with it, if ec2:DescribeTags is denied or " +
+				"the rules of the groups matter.",
+			Rare: true,
 		},
-		"ec2:DescribeSecurityGroups",
+		"ec2:DescribeSubnets", "ec2:DescribeSecurityGroups",
 	)
 	row(
 		Permission{
@@ -209,7 +214,8 @@ func buildPermissions() []Permission {
 	)
 	for i := range table {
 		service, _, _ := strings.Cut(table[i].Action, ":")
-		table[i].Rare = slices.Contains(RarelyUsed, table[i].Action) || strings.HasPrefix(service, "ecr")
+		table[i].Rare = table[i].Rare || slices.Contains(RarelyUsed, table[i].Action) ||
+			strings.HasPrefix(service, "ecr")
 	}
 	return table
 }
@@ -228,13 +234,11 @@ var RarelyUsed = []string{
 	"elasticloadbalancing:SetLoadBalancerPoliciesOfListener",
 }
 
-// Why explains what an action is required for.
-func Why(action string) string {
+// Why explains what a machine with this role requires an action for.
+func Why(action string, role preflight.Role) string {
 	first, _, _ := strings.Cut(action, " or ")
-	for _, p := range Permissions {
-		if p.Action == first {
-			return p.Why
-		}
+	if p, ok := find(first, role); ok {
+		return p.Why
 	}
 	return "The cloud controller requires it."
 }
@@ -245,10 +249,8 @@ func Actions(role preflight.Role, cloudRoutes bool) []string {
 	return Needs{Role: role, Routes: cloudRoutes}.Actions()
 }
 
-// Rare reports whether few clusters use an action, so that a check only warns when it is missing.
-func Rare(action string) bool {
-	return slices.ContainsFunc(Permissions, func(p Permission) bool { return p.Action == action && p.Rare })
-}
+// Rare reports whether few machines with this role use an action, so that a check only warns when it is missing.
+func Rare(action string, role preflight.Role) bool { return PermissionFor(action, role).Rare }
 
 // Actions are the actions that either role requires, sorted and without duplicates.
 func (n Needs) Actions() []string {
@@ -262,10 +264,18 @@ func (n Needs) Actions() []string {
 	return slices.Compact(actions)
 }
 
-// PermissionFor returns the first row of the table for an action and a role.
+// PermissionFor returns the first row of the table for an action and a role, and an empty one if there is none.
 func PermissionFor(action string, role preflight.Role) Permission {
+	p, _ := find(action, role)
+	return p
+}
+
+func find(action string, role preflight.Role) (p Permission, ok bool) {
 	at := slices.IndexFunc(
 		Permissions, func(p Permission) bool { return p.Action == action && slices.Contains(p.roles, role) },
 	)
-	return Permissions[at]
+	if at < 0 {
+		return Permission{}, false
+	}
+	return Permissions[at], true
 }

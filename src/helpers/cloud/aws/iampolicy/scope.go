@@ -64,7 +64,7 @@ type Permission struct {
 	holder    holder
 	when      func(Needs) bool // nil: always
 	Storage   bool             // of the EBS CSI driver
-	Rare      bool             // most clusters work without it
+	Rare      bool             // most machines work without it
 }
 
 // holder is the role of a control VM that needs a permission if the cloud controller assumes another role.
@@ -129,6 +129,7 @@ func opensNodes(n Needs) bool { return !n.Conf.NoIngressManagement || n.LoadBala
 var (
 	allMachines     = []preflight.Role{preflight.Control, preflight.Worker}
 	controlMachines = []preflight.Role{preflight.Control}
+	workerMachines  = []preflight.Role{preflight.Worker}
 )
 
 // IsPublicRegistry reports whether a row is for public.ecr.aws, which only the partition aws has.
