@@ -23,8 +23,9 @@ import (
 )
 
 // apiServerCommand is that of kube-apiserver (NewAPIServerCommand in cmd/kube-apiserver/app/server.go of Kubernetes),
-// but keeps requests from using up its memory and processors, and clients from noticing that it stops or that
-// etcd's leadership moves, see docs/decisions/0044-limits-in-the-api-server.md and 0045-repeated-writes.md.
+// but keeps requests from using up its memory and processors, and clients from noticing that it stops, that etcd's
+// leadership moves or that a member goes away, see docs/decisions/0044-limits-in-the-api-server.md,
+// 0045-repeated-writes.md and 0047-writes-on-broken-connections.md.
 func apiServerCommand() *cobra.Command {
 	ctx := server.SetupSignalContext()
 	opts := options.NewServerRunOptions()

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -26,13 +28,15 @@ const (
 )
 
 // lossesByEtcd are etcd's answers to a write that it lost, or may have lost, while its leadership moved: the first by
-// a leader that gives it away (stepLeader in raft.go of go.etcd.io/raft), the others by a member that waited in vain
-// for a write that it had passed on to the leader (parseProposeCtxErr in server/etcdserver/v3_server.go).
+// a leader that gives it away (stepLeader in raft.go of go.etcd.io/raft), the next by a member that waited in vain
+// for a write that it had passed on to the leader (parseProposeCtxErr in server/etcdserver/v3_server.go), the last by
+// one that stops.
 var lossesByEtcd = []string{
 	"raft proposal dropped",
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCTimeout),
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCTimeoutDueToLeaderFail),
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCTimeoutDueToConnectionLost),
+	rpctypes.ErrorDesc(rpctypes.ErrGRPCStopped),
 }
 
 // errChanged says that an object is not the one any more that a lost write was to change.
@@ -66,8 +70,8 @@ func (o repeatingOptions) GetRESTOptions(
 	return options, nil
 }
 
-// repeatingStorage repeats writes that etcd lost while its leadership moved, which neither etcd, nor its client, nor
-// the API server does.
+// repeatingStorage repeats writes that were lost while etcd's leadership moved or a member went away, which neither
+// etcd, nor its client, nor the API server does.
 //
 // No write is applied twice: each replaces one version of an object, or creates it, and only while the object still has
 // that version is it repeated. If the object has changed meanwhile, perhaps by the lost write itself, the caller gets
@@ -135,15 +139,16 @@ func (v *objectVersion) is(found uint64, again bool) error {
 	return nil
 }
 
-// repeat writes until etcd has not lost the write or it is too late, and returns the first loss if that did not help.
+// repeat writes until etcd has not lost the write or it is too late, once at least, and returns the first loss if that
+// did not help.
 func repeat(ctx context.Context, key string, write func(again bool) error) error {
 	deadline := time.Now().Add(repeatFor)
 	loss := write(false)
 	if !lost(loss) {
 		return loss
 	}
-	err := loss
-	for lost(err) && time.Now().Before(deadline) {
+	var err error
+	for again := true; again; again = lost(err) && time.Now().Before(deadline) {
 		select {
 		case <-ctx.Done():
 			return loss
@@ -159,5 +164,13 @@ func repeat(ctx context.Context, key string, write func(again bool) error) error
 }
 
 func lost(err error) bool {
-	return err != nil && slices.Contains(lossesByEtcd, rpctypes.ErrorDesc(err))
+	return err != nil && (slices.Contains(lossesByEtcd, rpctypes.ErrorDesc(err)) || connectionLost(err))
+}
+
+// connectionLost reports whether the connection to a member broke while a write was on its way: the member was stopped,
+// or its VM lost. A write that was not sent waits until a member can be reached (WaitForReady in client/v3/options.go).
+// etcd's own answers are not of gRPC's type here (toErr in client/v3/client.go).
+func connectionLost(err error) bool {
+	s, ok := status.FromError(err)
+	return ok && s.Code() == codes.Unavailable
 }

@@ -20,6 +20,7 @@ import (
 var (
 	errDropped  = status.Error(codes.Unknown, "raft proposal dropped")
 	errTimedOut = rpctypes.Error(rpctypes.ErrGRPCTimeout)
+	errReset    = status.Error(codes.Unavailable, "error reading from server: read tcp: connection reset by peer")
 )
 
 // etcd stands in for storage of one object, as that in pkg/storage/etcd3/store.go of k8s.io/apiserver: an update or a
@@ -157,8 +158,11 @@ func TestLostWritesAreRepeatedOnce(t *testing.T) {
 			{"refused", false, rpctypes.ErrNoSpace, false, false, rpctypes.ErrNoSpace, 1},
 			{"dropped by the leader", false, errDropped, false, false, nil, 2},
 			{"dropped elsewhere", false, errTimedOut, false, false, nil, 2},
+			{"on a connection that broke", false, errReset, false, false, nil, 2},
+			{"by a member that stops", false, rpctypes.Error(rpctypes.ErrGRPCStopped), false, false, nil, 2},
 			{"dropped, with an old object in the cache", false, errTimedOut, true, false, nil, 2},
 			{"applied, with an answer that was lost", true, errTimedOut, false, false, errTimedOut, 1},
+			{"applied, on a connection that broke", true, errReset, false, false, errReset, 1},
 			{"dropped, and somebody else wrote", false, errTimedOut, false, true, errTimedOut, 1},
 		} {
 			t.Run(w.name+"/"+test.name, func(t *testing.T) {
@@ -209,6 +213,7 @@ func TestLossesForEver(t *testing.T) {
 	}{
 		"refused at once":           {time.Hour, 0, repeatFor},
 		"without an answer in time": {time.Hour, 7 * time.Second, 14*time.Second + repeatAfter},
+		"noticed late":              {time.Hour, 12 * time.Second, 24*time.Second + repeatAfter},
 		"nobody waits":              {time.Second, 0, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {

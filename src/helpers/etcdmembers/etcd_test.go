@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/eventually"
+	"kubernetes-release/internal/kubetest"
 )
 
 const (
@@ -23,9 +24,6 @@ const (
 	// stopTimeout is the time between SIGTERM and SIGKILL.
 	stopTimeout = 20 * time.Second
 )
-
-// client has a timeout, since a member without a quorum does not answer.
-var client = &http.Client{Timeout: 5 * time.Second}
 
 // deployment has five instances with real etcd processes, all on the loopback interface.
 type deployment struct {
@@ -56,7 +54,7 @@ func newDeployment(t *testing.T) *deployment {
 	for i := range 5 {
 		d.instances = append(d.instances, Instance{
 			Name: fmt.Sprintf("control/id-%d", i), PeerURL: fmt.Sprintf("https://127.0.0.1:%d", unusedPort(t)),
-			ClientURL: fmt.Sprintf("http://127.0.0.1:%d", unusedPort(t)), Address: "127.0.0.1",
+			ClientURL: fmt.Sprintf("https://127.0.0.1:%d", unusedPort(t)), Address: "127.0.0.1",
 		})
 	}
 	for i, instance := range d.instances {
@@ -100,6 +98,10 @@ func (d *deployment) commandLine(n int) CommandLine {
 			"unsafe-no-fsync":             "true",
 			"listen-client-urls":          i.ClientURL,
 			"advertise-client-urls":       i.ClientURL,
+			"cert-file":                   config.Client.Certificate,
+			"key-file":                    config.Client.PrivateKey,
+			"trusted-ca-file":             config.Client.CA,
+			"client-cert-auth":            "true",
 			"listen-peer-urls":            i.PeerURL,
 			"initial-advertise-peer-urls": i.PeerURL,
 			"initial-cluster":             i.member() + "=" + i.PeerURL,
@@ -205,7 +207,8 @@ func (d *deployment) lose(n int) {
 func (d *deployment) healthy(n int) {
 	d.t.Helper()
 	eventually.Succeeds(d.t, timeout, fmt.Sprintf("health of member %d", n), func() error {
-		response, err := client.Get(d.instances[n].ClientURL + "/health")
+		member := d.api(n)
+		response, err := get(d.t.Context(), member.client, member.ClientURL, "health")
 		if err != nil {
 			return err
 		}
@@ -214,6 +217,19 @@ func (d *deployment) healthy(n int) {
 			return errors.New(response.Status)
 		}
 		return nil
+	})
+}
+
+// apiServer starts an API server that uses one member.
+func (d *deployment) apiServer(n int) *kubetest.Cluster {
+	d.t.Helper()
+	identity := d.configs[n].Client
+	return kubetest.Start(d.t, kubetest.Options{
+		EtcdURL: d.instances[n].ClientURL,
+		APIServerFlags: []string{
+			"--etcd-cafile=" + identity.CA, "--etcd-certfile=" + identity.Certificate,
+			"--etcd-keyfile=" + identity.PrivateKey,
+		},
 	})
 }
 

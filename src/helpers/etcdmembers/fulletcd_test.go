@@ -16,7 +16,6 @@ import (
 	clientcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"kubernetes-release/internal/eventually"
-	"kubernetes-release/internal/kubetest"
 )
 
 var fullMiB = flag.Int64("full-mib", 64, "size in MiB of the databases that TestFullEtcdUnderLoad fills")
@@ -29,8 +28,7 @@ func TestFullEtcdUnderLoad(t *testing.T) {
 	d.deploy(0, 1, 2)
 	var clients []kubernetes.Interface
 	for member := range 3 {
-		api := kubetest.Start(t, kubetest.Options{EtcdURL: d.instances[member].ClientURL})
-		clients = append(clients, api.Admin())
+		clients = append(clients, d.apiServer(member).Admin())
 	}
 	reading, stop := context.WithCancel(t.Context())
 	defer stop()

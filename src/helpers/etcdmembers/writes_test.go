@@ -12,8 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-
-	"kubernetes-release/internal/kubetest"
 )
 
 // TestNoWriteIsLostWhileTheLeadershipMoves is that clients of API servers, one on each of three members, notice nothing
@@ -28,7 +26,7 @@ func TestNoWriteIsLostWhileTheLeadershipMoves(t *testing.T) {
 	var writers sync.WaitGroup
 	counts := make([]int, 3*writersEach)
 	for member := range 3 {
-		api := kubetest.Start(t, kubetest.Options{EtcdURL: d.instances[member].ClientURL}).Admin()
+		api := d.apiServer(member).Admin()
 		for i := range writersEach {
 			writer := member*writersEach + i
 			writers.Go(func() {
