@@ -71,7 +71,7 @@ func All() []Check {
 // Conditions that several checks share.
 const (
 	onlyControllerStops = "on workers, and where the cloud config sets the cluster id"
-	rarelyUsedOnly      = "only actions are denied that few clusters use, or IAM does not answer whether they are"
+	rarelyUsedOnly      = "only actions are denied that most machines do without, or IAM does not answer"
 )
 
 // Public returns the part of a check that does not depend on this package.
