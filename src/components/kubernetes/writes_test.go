@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -20,6 +21,7 @@ import (
 var (
 	errDropped  = status.Error(codes.Unknown, "raft proposal dropped")
 	errTimedOut = rpctypes.Error(rpctypes.ErrGRPCTimeout)
+	errNoKMS    = storage.NewInternalError(fmt.Errorf("encrypt: %w", status.Error(codes.Unavailable, "no KMS plugin")))
 	errReset    = status.Error(codes.Unavailable, "error reading from server: read tcp: connection reset by peer")
 )
 
@@ -156,6 +158,7 @@ func TestLostWritesAreRepeatedOnce(t *testing.T) {
 		for _, test := range []loss{
 			{"not lost", true, nil, false, false, nil, 1},
 			{"refused", false, rpctypes.ErrNoSpace, false, false, rpctypes.ErrNoSpace, 1},
+			{"not encrypted", false, errNoKMS, false, false, errNoKMS, 1},
 			{"dropped by the leader", false, errDropped, false, false, nil, 2},
 			{"dropped elsewhere", false, errTimedOut, false, false, nil, 2},
 			{"on a connection that broke", false, errReset, false, false, nil, 2},
