@@ -169,8 +169,9 @@ func lost(err error) bool {
 
 // connectionLost reports whether the connection to a member broke while a write was on its way: the member was stopped,
 // or its VM lost. A write that was not sent waits until a member can be reached (WaitForReady in client/v3/options.go).
-// etcd's own answers are not of gRPC's type here (toErr in client/v3/client.go), and an error of gRPC inside of another
-// one is not about etcd: a KMS plugin's is in an InternalError (TransformToStorage in pkg/storage/etcd3/store.go).
+// etcd's own answers are not of gRPC's type here (ContextError in client/v3/client.go), and an error of gRPC inside of
+// another one is not about etcd: a KMS plugin's is in an InternalError (TransformToStorage in
+// pkg/storage/etcd3/store.go).
 func connectionLost(err error) bool {
 	answer, ok := err.(interface{ GRPCStatus() *status.Status })
 	return ok && answer.GRPCStatus().Code() == codes.Unavailable
