@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// breaking is a member of etcd that breaks its connections while it answers a write.
+// breaking is a member of etcd that goes away while it answers a write, and resets its connections.
 type breaking struct {
 	etcdserverpb.UnimplementedKVServer
 	net.Listener
@@ -36,6 +36,7 @@ func (b *breaking) Accept() (net.Conn, error) {
 func (b *breaking) Txn(ctx context.Context, _ *etcdserverpb.TxnRequest) (*etcdserverpb.TxnResponse, error) {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
+	_ = b.Close()
 	for _, connection := range b.accepted {
 		_ = connection.SetLinger(0) // so that the end is a reset
 		_ = connection.Close()
@@ -74,7 +75,6 @@ func TestLostConnections(t *testing.T) {
 	if err := write(time.Minute); !lost(err) {
 		t.Errorf("a write on a connection that broke does not count as lost: %v", err)
 	}
-	server.Stop()
 	if err := write(100 * time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a write that could not be sent did not wait: %v", err)
 	}
