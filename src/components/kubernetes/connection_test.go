@@ -13,34 +13,16 @@ import (
 	"google.golang.org/grpc"
 )
 
-// breaking is a member of etcd that goes away while it answers a write, and resets its connections.
-type breaking struct {
+// leaving is a member of etcd that stops while it answers a write.
+type leaving struct {
 	etcdserverpb.UnimplementedKVServer
-	net.Listener
-	mutex    sync.Mutex
-	accepted []*net.TCPConn
-}
-
-// Accept is that of net.Listener.
-func (b *breaking) Accept() (net.Conn, error) {
-	connection, err := b.Listener.Accept()
-	if err == nil {
-		b.mutex.Lock()
-		b.accepted = append(b.accepted, connection.(*net.TCPConn))
-		b.mutex.Unlock()
-	}
-	return connection, err
+	server *grpc.Server
+	stops  sync.WaitGroup
 }
 
 // Txn is that of etcdserverpb.KVServer.
-func (b *breaking) Txn(ctx context.Context, _ *etcdserverpb.TxnRequest) (*etcdserverpb.TxnResponse, error) {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	_ = b.Close()
-	for _, connection := range b.accepted {
-		_ = connection.SetLinger(0) // so that the end is a reset
-		_ = connection.Close()
-	}
+func (l *leaving) Txn(ctx context.Context, _ *etcdserverpb.TxnRequest) (*etcdserverpb.TxnResponse, error) {
+	l.stops.Go(l.server.Stop)
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
@@ -52,13 +34,13 @@ func TestLostConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	member := &breaking{Listener: listener}
-	server := grpc.NewServer()
-	etcdserverpb.RegisterKVServer(server, member)
+	member := &leaving{server: grpc.NewServer()}
+	etcdserverpb.RegisterKVServer(member.server, member)
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(member) })
+	serving.Go(func() { _ = member.server.Serve(listener) })
 	t.Cleanup(func() {
-		server.Stop()
+		member.server.Stop()
+		member.stops.Wait()
 		serving.Wait()
 	})
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{listener.Addr().String()}, Context: t.Context()})

@@ -206,8 +206,8 @@ func (d *deployment) lose(n int) {
 // healthy waits until a member can write, which requires a quorum.
 func (d *deployment) healthy(n int) {
 	d.t.Helper()
+	member := d.api(n)
 	eventually.Succeeds(d.t, timeout, fmt.Sprintf("health of member %d", n), func() error {
-		member := d.api(n)
 		response, err := get(d.t.Context(), member.client, member.ClientURL, "health")
 		if err != nil {
 			return err

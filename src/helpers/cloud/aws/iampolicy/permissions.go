@@ -1,6 +1,7 @@
 package iampolicy
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -237,10 +238,7 @@ var RarelyUsed = []string{
 // Why explains what a machine with this role requires an action for.
 func Why(action string, role preflight.Role) string {
 	first, _, _ := strings.Cut(action, " or ")
-	if p, ok := find(first, role); ok {
-		return p.Why
-	}
-	return "The cloud controller requires it."
+	return cmp.Or(PermissionFor(first, role).Why, "The cloud controller requires it.")
 }
 
 // Actions returns the actions that a machine with this role requires, sorted and without duplicates, optionally with
@@ -266,16 +264,10 @@ func (n Needs) Actions() []string {
 
 // PermissionFor returns the first row of the table for an action and a role, and an empty one if there is none.
 func PermissionFor(action string, role preflight.Role) Permission {
-	p, _ := find(action, role)
-	return p
-}
-
-func find(action string, role preflight.Role) (p Permission, ok bool) {
-	at := slices.IndexFunc(
-		Permissions, func(p Permission) bool { return p.Action == action && slices.Contains(p.roles, role) },
-	)
-	if at < 0 {
-		return Permission{}, false
+	for _, p := range Permissions {
+		if p.Action == action && slices.Contains(p.roles, role) {
+			return p
+		}
 	}
-	return Permissions[at], true
+	return Permission{}
 }
