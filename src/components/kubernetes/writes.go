@@ -73,9 +73,10 @@ func (o repeatingOptions) GetRESTOptions(
 // repeatingStorage repeats writes that were lost while etcd's leadership moved or a member went away, which neither
 // etcd, nor its client, nor the API server does.
 //
-// No write is applied twice: each replaces one version of an object, or creates it, and only while the object still has
-// that version is it repeated. If the object has changed meanwhile, perhaps by the lost write itself, the caller gets
-// etcd's answer to that, as without a repetition.
+// No update and no deletion is applied twice: each replaces one version of an object, and only while the object still
+// has that version is it repeated. If the object has changed meanwhile, perhaps by the lost write itself, the caller
+// gets etcd's answer to that, as without a repetition. A creation is repeated while there is no object, so that one is
+// created again which was created by the lost write and deleted before the loss was noticed.
 type repeatingStorage struct{ storage.Interface }
 
 // Create is that of storage.Interface.
@@ -83,11 +84,15 @@ func (s repeatingStorage) Create(ctx context.Context, key string, object, out ru
 	return repeat(ctx, key, func(bool) error { return s.Interface.Create(ctx, key, object, out, ttl) })
 }
 
-// Delete is that of storage.Interface.
+// Delete is that of storage.Interface. The deletion of an object that cannot be read is not repeated: validate gets no
+// object then, and so no version (conditionalDelete in pkg/storage/etcd3/store.go).
 func (s repeatingStorage) Delete(
 	ctx context.Context, key string, out runtime.Object, conditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, cached runtime.Object, options storage.DeleteOptions,
 ) error {
+	if options.ExpectTransformOrDecodeError {
+		return s.Interface.Delete(ctx, key, out, conditions, validate, cached, options)
+	}
 	var replaced objectVersion
 	return repeat(ctx, key, func(again bool) error {
 		return s.Interface.Delete(

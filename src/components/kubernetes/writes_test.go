@@ -84,8 +84,14 @@ func (e *etcd) change(key string, change func(current *corev1.ConfigMap) (*corev
 
 func (e *etcd) Delete(
 	ctx context.Context, key string, _ runtime.Object, _ *storage.Preconditions, validate storage.ValidateObjectFunc,
-	_ runtime.Object, _ storage.DeleteOptions,
+	_ runtime.Object, options storage.DeleteOptions,
 ) error {
+	if options.ExpectTransformOrDecodeError { // of an object that is stored, but cannot be read
+		if err := validate(ctx, nil); err != nil {
+			return err
+		}
+		return e.write(nil)
+	}
 	return e.change(key, func(current *corev1.ConfigMap) (*corev1.ConfigMap, error) {
 		return nil, validate(ctx, current)
 	})
@@ -204,6 +210,23 @@ func TestLostWritesAreRepeatedOnce(t *testing.T) {
 					t.Errorf("stored is %v; want it: %t, with %q", e.stored, w.exists, w.want)
 				}
 			})
+		}
+	}
+}
+
+// TestUnreadableObjectsCanBeDeleted: the caller's function gets no object, and a loss is not repeated.
+func TestUnreadableObjectsCanBeDeleted(t *testing.T) {
+	for _, loss := range []error{nil, errTimedOut} {
+		e := &etcd{stored: stored("7"), answer: func(int) (bool, error) { return loss == nil, loss }}
+		var validated bool
+		err := repeatingStorage{e}.Delete(
+			t.Context(), "/a", nil, nil, func(_ context.Context, object runtime.Object) error {
+				validated = object == nil
+				return nil
+			}, nil, storage.DeleteOptions{ExpectTransformOrDecodeError: true},
+		)
+		if !errors.Is(err, loss) || !validated || e.writes != 1 {
+			t.Errorf("error %v, want %v; validated without an object: %t; %d attempts", err, loss, validated, e.writes)
 		}
 	}
 }

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"kubernetes-release/internal/kubetest"
 )
 
 // ownAddress is one of this machine's that the API server takes for that of a pod.
@@ -100,5 +102,32 @@ func TestTenantsCannotUseUpAPIServers(t *testing.T) {
 			t.Errorf("a %s page begins with %s, want %s (%v, %s)", path, beginning, want, err, response.Status)
 		}
 		_ = response.Body.Close()
+	}
+}
+
+// TestUnreadableObjectsCanBeDeleted is that the last resort of an administrator works with kube-apiserver as this
+// release builds it: to delete an object that is damaged in etcd, or whose key is lost (corrupt_obj_deleter.go in
+// k8s.io/apiserver).
+func TestUnreadableObjectsCanBeDeleted(t *testing.T) {
+	s := kubetest.Start(t, kubetest.Options{})
+	objects := s.Admin().CoreV1().ConfigMaps(metav1.NamespaceDefault)
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "damaged"}}
+	if _, err := objects.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.Store("/registry/configmaps/default/damaged", []byte("damaged"))
+	if err := objects.Delete(t.Context(), "damaged", metav1.DeleteOptions{}); err == nil {
+		t.Fatal("the object can be deleted as any other")
+	}
+	unread := true
+	for _, dryRun := range [][]string{{metav1.DryRunAll}, nil} {
+		if err := objects.Delete(t.Context(), "damaged", metav1.DeleteOptions{
+			IgnoreStoreReadErrorWithClusterBreakingPotential: &unread, DryRun: dryRun,
+		}); err != nil {
+			t.Fatalf("dry run %v: %v", dryRun, err)
+		}
+	}
+	if _, err := objects.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+		t.Errorf("the object is not gone: %v", err)
 	}
 }

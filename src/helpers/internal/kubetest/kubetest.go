@@ -290,24 +290,39 @@ func (c *Cluster) AwaitReady() {
 // Stored is the value of a key in etcd.
 func (c *Cluster) Stored(key string) []byte {
 	c.t.Helper()
-	request, err := json.Marshal(map[string][]byte{"key": []byte(key)})
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	response, err := http.Post(c.etcdURL+"/v3/kv/range", "application/json", bytes.NewReader(request))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
 	var answer struct {
 		KVs []struct {
 			Value []byte `json:"value"`
 		} `json:"kvs"`
 	}
-	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil || len(answer.KVs) != 1 {
-		c.t.Fatalf("etcd has %d values of %s: %s, %v", len(answer.KVs), key, response.Status, err)
+	c.askEtcd("range", map[string][]byte{"key": []byte(key)}, &answer)
+	if len(answer.KVs) != 1 {
+		c.t.Fatalf("etcd has %d values of %s", len(answer.KVs), key)
 	}
 	return answer.KVs[0].Value
+}
+
+// Store writes the value of a key into etcd, past the API server.
+func (c *Cluster) Store(key string, value []byte) {
+	c.t.Helper()
+	c.askEtcd("put", map[string][]byte{"key": []byte(key), "value": value}, &struct{}{})
+}
+
+// askEtcd calls a function of etcd's gRPC service KV through its gateway (JSON).
+func (c *Cluster) askEtcd(function string, question, answer any) {
+	c.t.Helper()
+	body, err := json.Marshal(question)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	response, err := http.Post(c.etcdURL+"/v3/kv/"+function, "application/json", bytes.NewReader(body))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if err := json.NewDecoder(response.Body).Decode(answer); err != nil || response.StatusCode != http.StatusOK {
+		c.t.Fatalf("etcd answers %s to %s: %v", response.Status, function, err)
+	}
 }
 
 func (c *Cluster) path(name string) string { return filepath.Join(c.dir, name) }
