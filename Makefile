@@ -181,7 +181,7 @@ test-first-cluster: release lab ## Run the commands of docs/first-cluster.md wit
 	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 $(UNCACHED) -timeout 20m -v -run 'InLab$$' ./firstcluster
 
 .PHONY: soak
-soak: release lab ## Run the tests that are slow by nature, in labs, as the pipeline does at night; needs root
+soak: components release lab ## Run the tests that are slow by nature, in labs, as the pipeline does at night; needs root
 	@ci/setup.sh strace busybox-static
 	@ci/prometheus.sh promtool prometheus
 	@$(PREVIOUS_KUBERNETES)
@@ -279,9 +279,9 @@ aws-test: ## Run the errands of CLUSTER
 	@ci/aws.sh test "$(CLUSTER)"
 aws-upgrade: ## Deploy FINAL with the manifest of TAG as CLUSTER, and upgrade it to CANDIDATE
 	@ci/aws.sh upgrade "$(CLUSTER)" "$(TAG)" "$(FINAL)" "$(CANDIDATE)"
-aws-delete: ## Delete CLUSTER and what it created in the account
+aws-delete: setup ## Delete CLUSTER and what it created in the account
 	@ci/aws.sh delete "$(CLUSTER)"
-aws-sweep: ## Delete what CLUSTER has left in the account, if it is not deployed
+aws-sweep: setup ## Delete what CLUSTER has left in the account, if it is not deployed
 	@ci/aws.sh sweep "$(CLUSTER)"
 
 .PHONY: bump ship-check

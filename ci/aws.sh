@@ -59,15 +59,17 @@ owned() {
     --tag-filters "Key=kubernetes.io/cluster/$cluster,Values=owned" --query 'ResourceTagMappingList[].ResourceARN' --output text
 }
 
-# Load balancers come first: they use target groups and security groups.
+# Load balancers come first: they use target groups and security groups. What owned finds is assigned first: a failure in the word list of
+# a for loop would go unnoticed.
 sweep() {
-  local deployments arn
+  local deployments found arn
   deployments=$(bosh deployments --column=name)
   if grep -qw "$cluster" <<<"$deployments"; then
     echo "$cluster is deployed: nothing is swept"
     return
   fi
-  for arn in $(owned elasticloadbalancing:loadbalancer); do
+  found=$(owned elasticloadbalancing:loadbalancer)
+  for arn in $found; do
     echo "deleting $arn"
     case $arn in
       *:loadbalancer/net/* | *:loadbalancer/app/*)
@@ -76,15 +78,18 @@ sweep() {
       *) aws elb delete-load-balancer --load-balancer-name "${arn##*/}" ;;
     esac
   done
-  for arn in $(owned elasticloadbalancing:targetgroup); do
+  found=$(owned elasticloadbalancing:targetgroup)
+  for arn in $found; do
     echo "deleting $arn"
     aws elbv2 delete-target-group --target-group-arn "$arn"
   done
-  for arn in $(owned ec2:volume); do
+  found=$(owned ec2:volume)
+  for arn in $found; do
     echo "deleting $arn"
     aws ec2 delete-volume --volume-id "${arn##*/}"
   done
-  for arn in $(owned ec2:security-group); do
+  found=$(owned ec2:security-group)
+  for arn in $found; do
     echo "deleting $arn"
     delete_security_group "${arn##*/}"
   done

@@ -131,8 +131,12 @@ func checkObjects(file string) error {
 	return nil
 }
 
-// kubectlProgram is the one that is built for the release, or that of this machine.
+// kubectlProgram is that of the deployed release, the one that is built for a release, or that of this machine. A
+// release that was built before (CANDIDATE) comes without programs on this machine.
 func kubectlProgram() string {
+	if state := labState(); state != "" {
+		return filepath.Join(state, "bin", "kubectl")
+	}
 	if folder := os.Getenv("KUBERNETES_BIN_DIR"); folder != "" {
 		return filepath.Join(folder, "kubectl")
 	}

@@ -13,6 +13,10 @@ import (
 // the second attempt, as EC2 does while a load balancer's network interfaces still use it.
 const fakeAWS = `#!/bin/bash
 echo "aws $*" >>"$CALLS"
+if [[ -n $FAILS && $* == *"$FAILS"* ]]; then
+  echo "An error occurred (ExpiredTokenException)" >&2
+  exit 254
+fi
 case "$*" in
   *elasticloadbalancing:loadbalancer*) echo arn:aws:elasticloadbalancing:r:1:loadbalancer/a1 \
     arn:aws:elasticloadbalancing:r:1:loadbalancer/net/a2/f00 ;;
@@ -83,6 +87,15 @@ aws ec2 delete-security-group --group-id sg-1`
 		strings.Contains(strings.Join(calls, "\n"), "aws ") {
 		t.Errorf("a deployed cluster: %v, %s, calls %q", err, output, calls)
 	}
+	for _, lookup := range []string{
+		"elasticloadbalancing:loadbalancer", "elasticloadbalancing:targetgroup", "ec2:volume", "ec2:security-group",
+	} {
+		t.Setenv("FAILS", lookup)
+		if _, output, err := runAWS(t, "", "sweep", "ci-deploy"); err == nil {
+			t.Errorf("nobody learns that %s could not be looked up:\n%s", lookup, output)
+		}
+	}
+	t.Setenv("FAILS", "")
 	for _, command := range []string{"sweep", "delete", "deploy"} {
 		calls, output, err = runAWS(t, "", command, "prod", "x")
 		if err == nil || !strings.Contains(output, "must begin with ci-") || calls[0] != "" {

@@ -316,7 +316,8 @@ var (
 	capitals = regexp.MustCompile(`\$\{?([A-Z][A-Z0-9_]+)`)
 	assigned = regexp.MustCompile(`(?m)(?:^|[ ;])(?:export )?([A-Z][A-Z0-9_]+)=`)
 	comments = regexp.MustCompile(`(?m)^#.*$`)
-	targets  = regexp.MustCompile(`(?m)^\s*make ([a-z-]+)`)
+	makes    = regexp.MustCompile(`(?m)^\s*make (.+)`)
+	target   = regexp.MustCompile(`^[a-z-]+$`)
 )
 
 // checkScript compares a task with its script.

@@ -124,19 +124,63 @@ func TestTasksMatchTheirScripts(t *testing.T) {
 		for _, problem := range checkScript(config, script) {
 			t.Errorf("task %s: %s", name, problem)
 		}
-		called := targets.FindAllStringSubmatch(script, -1)
+		called := calledTargets(script)
 		if len(called) == 0 {
 			t.Errorf("task %s calls no make target", name)
 		}
-		for _, m := range called {
-			if !slices.Contains(known, m[1]) {
-				t.Errorf("task %s calls make %s, which the Makefile does not have", name, m[1])
+		for _, target := range called {
+			if !slices.Contains(known, target) {
+				t.Errorf("task %s calls make %s, which the Makefile does not have", name, target)
 			}
 		}
 	}
 	scripts, err := filepath.Glob(filepath.Join(root, "ci", "tasks", "*.sh"))
 	if err != nil || len(scripts) != len(taskFiles(t)) {
 		t.Errorf("%d scripts and %d tasks, %v", len(scripts), len(taskFiles(t)), err)
+	}
+}
+
+// calledTargets are the targets of all calls of make in a script.
+func calledTargets(script string) []string {
+	var called []string
+	for _, call := range makes.FindAllStringSubmatch(script, -1) {
+		for word := range strings.FieldsSeq(call[1]) {
+			if target.MatchString(word) {
+				called = append(called, word)
+			}
+		}
+	}
+	return called
+}
+
+// TestTasksBuildWhatTheyRun looks at what make would do in each task, in a container where nothing is built yet: each
+// of our programs must be built before it runs. With CANDIDATE, the release is not built and brings no program along.
+func TestTasksBuildWhatTheyRun(t *testing.T) {
+	built := regexp.MustCompile(`^ci/go-build\.sh \S+ (\S+) \S+ (.*)`)
+	for _, name := range taskFiles(t) {
+		script := read(t, "ci/tasks/"+name+".sh")
+		arguments := append([]string{"-n"}, calledTargets(script)...)
+		if strings.Contains(script, "CANDIDATE=") {
+			arguments = append(arguments, "CANDIDATE=kubernetes.tgz")
+		}
+		command := exec.Command("make", arguments...)
+		command.Dir = root
+		out, err := command.Output()
+		if err != nil {
+			t.Errorf("task %s: make %q: %v", name, arguments, err)
+		}
+		programs := map[string]bool{}
+		for line := range strings.Lines(string(out)) {
+			if match := built.FindStringSubmatch(line); match != nil {
+				for path := range strings.FieldsSeq(match[2]) {
+					programs[match[1]+"/"+filepath.Base(path)] = true
+				}
+			}
+			program, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+			if strings.HasPrefix(program, ".build/bin/") && !programs[program] {
+				t.Errorf("task %s runs %s, which make %q has not built", name, program, arguments)
+			}
+		}
 	}
 }
 
