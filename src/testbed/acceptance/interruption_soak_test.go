@@ -54,7 +54,7 @@ func TestSoakInterruptions(t *testing.T) {
 			u.waitUntilServing(t, node)
 		})
 		u.checkEvent(t, node, "TerminationAnnounced", "Spot instance")
-		l.deploy(t)
+		l.mustFix(t)
 		u.check(t)
 	})
 }

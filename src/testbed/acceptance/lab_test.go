@@ -139,6 +139,16 @@ func (l *lab) mustUp(t *testing.T) string {
 	return l.mustRun(t, deployTimeout, l.upArgs()...)
 }
 
+// upFix deploys and recreates VMs that were lost, on which a deploy fails otherwise.
+func (l *lab) upFix() (string, error) { return l.run(deployTimeout, append(l.upArgs(), "--fix")...) }
+
+func (l *lab) mustFix(t *testing.T) {
+	t.Helper()
+	if out, err := l.upFix(); err != nil {
+		t.Fatalf("lab up --fix: %v\n%s", err, tail.Lines(out, 60))
+	}
+}
+
 // command returns the command that runs bin/lab with args on this lab.
 func (l *lab) command(ctx context.Context, args ...string) *exec.Cmd {
 	args = append([]string{args[0], "--state", l.state}, args[1:]...)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"kubernetes-release/internal/tail"
 	"kubernetes-release/node"
 )
 
@@ -37,7 +38,10 @@ func (l *lab) checkRecreatedVMs(t *testing.T) {
 	for _, instance := range lost {
 		l.mustRun(t, time.Minute, "kill", instance)
 	}
-	l.mustUp(t)
+	if out, err := l.up(); err == nil || !strings.Contains(out, "Timed out sending 'get_state'") {
+		t.Errorf("a deploy with VMs that are lost: %v\n%s", err, tail.Lines(out, 20))
+	}
+	l.mustFix(t)
 	l.checkReplaced(t, recreated, l.machines(t, instances), lost...)
 	if !waited("control/0", recreated["control/0"]) {
 		t.Error("control/0 did not wait until the lost VM's Node was deleted, so this test proves nothing")

@@ -99,7 +99,7 @@ func TestThreeControlVMs(t *testing.T) {
 		l.mustRun(t, time.Minute, "kill", "control/1")
 		// A write in the first seconds fails if the VM has had etcd's leader.
 		l.awaitWrite(t, "control/1", "created-meanwhile")
-		l.mustUp(t)
+		l.mustFix(t)
 		if after := l.checkMembers(t, 3); after != members {
 			t.Errorf("members of etcd before:\n%s\nand after:\n%s", members, after)
 		}

@@ -191,7 +191,7 @@ func (l *lab) checkLostEtcdVM(t *testing.T, members int) {
 	checkNothingFailed(t, l.probe(t, func() {
 		l.mustRun(t, time.Minute, "kill", "etcd/1")
 		l.awaitWrite(t, "etcd/1", "with-a-member-less")
-		l.deploy(t)
+		l.mustFix(t)
 	}))
 	if after := l.checkMembersOf(t, "etcd", members); after != before {
 		t.Errorf("members of etcd before:\n%s\nand after:\n%s", before, after)

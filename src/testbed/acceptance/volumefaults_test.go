@@ -907,9 +907,7 @@ func (f *faults) lose(t *testing.T, instance string) time.Time {
 // replace lets BOSH create VMs that are missing.
 func (f *faults) replace(t *testing.T) {
 	t.Helper()
-	if out, err := f.up(); err != nil {
-		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
-	}
+	f.mustFix(t)
 	f.nodes(t, 3)
 }
 

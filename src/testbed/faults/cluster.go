@@ -191,8 +191,13 @@ func (c *Cluster) run(ctx context.Context, arguments ...string) error {
 	return nil
 }
 
-// up deploys again what is deployed, as BOSH's resurrector does for lost VMs.
+// up deploys again what is deployed.
 func (c *Cluster) up(ctx context.Context) error { return c.run(ctx, c.deploy...) }
+
+// fix recreates VMs that were lost, as BOSH's resurrector does, by a deploy.
+func (c *Cluster) fix(ctx context.Context) error {
+	return c.run(ctx, append(slices.Clone(c.deploy), "--fix")...)
+}
 
 // vm returns the VM that a machine has now.
 func (c *Cluster) vm(m *machine) (*vm.VM, error) {

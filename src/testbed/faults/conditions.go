@@ -84,7 +84,7 @@ func fullDisk(choose func(*Cluster) *machine, d disk) func(context.Context, *Clu
 			return parts, nil // it stays
 		}
 		// Back to a disk as the others have.
-		return parts, errors.Join(c.kill(ctx, m), detach(), c.up(ctx))
+		return parts, errors.Join(c.kill(ctx, m), detach(), c.fix(ctx))
 	}
 }
 

@@ -153,7 +153,7 @@ func losePower(choose pick) func(context.Context, *Cluster) ([]Part, error) {
 			return nil, err
 		}
 		c.say("%s has lost power; others took over after %s", m.name, short(took))
-		return []Part{{"others have taken over", took}}, errors.Join(c.othersStay(ctx, started, m), c.up(ctx))
+		return []Part{{"others have taken over", took}}, errors.Join(c.othersStay(ctx, started, m), c.fix(ctx))
 	}
 }
 
@@ -179,7 +179,7 @@ func loseWorker(ctx context.Context, c *Cluster) ([]Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []Part{{"pods run on other VMs", took}}, c.up(ctx)
+	return []Part{{"pods run on other VMs", took}}, c.fix(ctx)
 }
 
 // cutTime is how long a VM is cut off, at least: longer than the timeouts of kept connections, which are 30 and 15

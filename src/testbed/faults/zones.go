@@ -52,7 +52,7 @@ func Zones() []Fault {
 		{
 			Name: "a zone loses power",
 			inject: loseZone((*Cluster).killZone, func(c *Cluster, ctx context.Context, _ []*machine) error {
-				return c.up(ctx) // BOSH creates the VMs again
+				return c.fix(ctx) // BOSH creates the VMs again
 			}),
 		},
 	}

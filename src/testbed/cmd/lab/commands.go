@@ -51,17 +51,14 @@ INSTANCE is GROUP, GROUP/INDEX or GROUP/ID, as in control, control/0 or control/
 		p.logs(),
 		p.client(),
 		p.probe(), // access to it
-		p.action(
-			"recreate", "Recreate the VMs of all instances or some; persistent disks are kept",
-			func() director.Action { return director.Recreate },
-		),
+		p.recreate(),
 		p.action(
 			"restart", "Stop and start the jobs of all instances or some, in the Director's order",
-			func() director.Action { return director.Restart },
+			func() director.Options { return director.Options{Action: director.Restart} },
 		),
 		p.action(
 			"start", "Start stopped instances, and recreate VMs that stop --hard has deleted",
-			func() director.Action { return director.Start },
+			func() director.Options { return director.Options{Action: director.Start} },
 		),
 		p.stop(),
 		p.kill(),
@@ -105,6 +102,7 @@ DIRECTORY/vars.yml.`,
 		[]string{".build/release/kubernetes.tgz"},
 		"`file` with a release tarball; repeated if the manifest has several releases",
 	)
+	addFix(c, &input.Fix)
 	f.StringVar(
 		&errand,
 		"errand",
@@ -275,15 +273,31 @@ many requests of each kind failed, and the longest time without a successful one
 	return c
 }
 
+// addFix adds the flag --fix, which bosh deploy and bosh recreate have.
+func addFix(c *cobra.Command, fix *bool) {
+	c.Flags().BoolVar(fix, "fix", false, "recreate VMs that were lost, instead of failing")
+}
+
+// recreate is the action with a flag of its own.
+func (p *program) recreate() *cobra.Command {
+	options := &director.Options{Action: director.Recreate}
+	c := p.action(
+		"recreate", "Recreate the VMs of all instances or some; persistent disks are kept",
+		func() director.Options { return *options },
+	)
+	addFix(c, &options.Fix)
+	return c
+}
+
 // action is a command that does the same to all instances, or to those that its argument names.
-func (p *program) action(name, short string, action func() director.Action) *cobra.Command {
+func (p *program) action(name, short string, chosen func() director.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     name + " [INSTANCE]",
 		Short:   short,
 		Example: "  lab " + name + "\n  lab " + name + " control/0",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: p.run(changes, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
-			options := director.Options{Action: action()}
+			options := chosen()
 			if len(arguments) > 0 {
 				options.Targets = arguments[0]
 			}
@@ -295,11 +309,11 @@ func (p *program) action(name, short string, action func() director.Action) *cob
 
 func (p *program) stop() *cobra.Command {
 	var hard bool
-	c := p.action("stop", "Stop the jobs of all instances or some", func() director.Action {
+	c := p.action("stop", "Stop the jobs of all instances or some", func() director.Options {
 		if hard {
-			return director.Detach
+			return director.Options{Action: director.Detach}
 		}
-		return director.Stop
+		return director.Options{Action: director.Stop}
 	})
 	c.Flags().BoolVar(&hard, "hard", false, "delete the VMs too; persistent disks are kept")
 	return c
@@ -309,7 +323,7 @@ func (p *program) kill() *cobra.Command {
 	return &cobra.Command{
 		Use:     "kill INSTANCE",
 		Short:   "Kill a VM, as if it lost power",
-		Long:    "Kills a VM, as if it lost power. The next lab up replaces it.",
+		Long:    "Kills a VM, as if it lost power. lab up --fix replaces it.",
 		Example: "  lab kill worker/0",
 		Args:    cobra.ExactArgs(1),
 		RunE: p.run(changes, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {

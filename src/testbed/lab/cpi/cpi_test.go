@@ -244,7 +244,7 @@ func TestDeployOnRealVMs(t *testing.T) {
 		t.Errorf("the cloud has %d instances, want 3", len(w.account.instances))
 	}
 
-	// A VM that has died is recreated.
+	// A VM that has died is recreated, with --fix.
 	store, err := director.OpenState(filepath.Join(w.dir, "state.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -256,7 +256,7 @@ func TestDeployOnRealVMs(t *testing.T) {
 	if err := v.Kill(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	w.deploy(tarball, director.Options{}, smaller)
+	w.deploy(tarball, director.Options{Fix: true}, smaller)
 	w.on("db", 1, "sh", "-c", "kill -0 $(cat /var/vcap/sys/run/db/db.pid)")
 }
 

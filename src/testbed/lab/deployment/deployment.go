@@ -20,6 +20,8 @@ type Input struct {
 	OpsFiles  []string
 	Vars      []string
 	VarsFiles []string
+	// Fix recreates VMs that were lost.
+	Fix bool
 }
 
 // Up deploys the input: a first deploy, an update, or the continuation of one that was interrupted. Then it runs the
@@ -36,7 +38,7 @@ func Up(ctx context.Context, l *lab.Lab, in Input, errand string) (int, error) {
 	if err := s.remember(); err != nil {
 		return 0, err
 	}
-	access, err := s.deploy(ctx, director.Options{}, started)
+	access, err := s.deploy(ctx, director.Options{Fix: in.Fix}, started)
 	if err != nil {
 		return 0, err
 	}

@@ -78,6 +78,8 @@ type Options struct {
 	Action Action
 	// Targets selects instances (see State.Find) for an action; other instances are not touched. Empty selects all.
 	Targets string
+	// Fix recreates VMs whose agents do not answer. Without it they are an error.
+	Fix bool
 }
 
 // createWorkers is how many VMs are created, and how many instances run post-deploy, at the same time.
@@ -87,6 +89,9 @@ const createWorkers = 4
 func (d *Director) Deploy(ctx context.Context, plan *Plan, options Options) (int, error) {
 	targets, err := d.targets(options)
 	if err != nil {
+		return 0, err
+	}
+	if err := d.askAgents(ctx, options); err != nil {
 		return 0, err
 	}
 	touched := &atomic.Int64{}
@@ -130,6 +135,31 @@ func (d *Director) Deploy(ctx context.Context, plan *Plan, options Options) (int
 		err = run.postDeploy(ctx)
 	}
 	return int(touched.Load()), err
+}
+
+// askAgents asks the agents of all instances, as a Director does before it touches any: one that does not answer is an
+// error, unless it is to be fixed (get_state in deployment_plan/agent_state_migrator.rb of bosh-director).
+func (d *Director) askAgents(ctx context.Context, options Options) error {
+	if options.Fix {
+		return nil
+	}
+	var errs []error
+	for _, i := range d.Store.State.Instances {
+		if d.lost(ctx, i) {
+			errs = append(errs, fmt.Errorf("%s: Timed out sending 'get_state'", i.Name()))
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf(
+		"%w\nVMs are lost: the option --fix recreates them, `bin/lab reboot` boots them again", errors.Join(errs...),
+	)
+}
+
+// lost reports whether an instance has a VM that does not run.
+func (d *Director) lost(ctx context.Context, i *Instance) bool {
+	return !i.Errand && i.VM.exists() && !d.CPI.HasVM(ctx, *i.VM)
 }
 
 // targets returns the ids of the instances that an action applies to; nil means all.
@@ -259,11 +289,22 @@ func (d *Director) deleteInstance(ctx context.Context, i *Instance, task *Task, 
 }
 
 func (d *Director) deleteVM(ctx context.Context, i *Instance, task *Task) error {
+	if err := d.destroyVM(ctx, i, task); err != nil {
+		return err
+	}
+	return d.Store.Update(func(*State) { i.VM, i.Applied = nil, nil })
+}
+
+// destroyVM deletes an instance's VM, in whatever state it is. The state has the VM still, as one that is deleted.
+func (d *Director) destroyVM(ctx context.Context, i *Instance, task *Task) error {
 	task.Step("deleting VM %s", i.VM.Name)
+	if err := d.Store.Update(func(*State) { i.VM.Deleted = true }); err != nil {
+		return err
+	}
 	if err := d.CPI.DeleteVM(ctx, *i.VM); err != nil {
 		return fmt.Errorf("deleting VM %s: %w", i.VM.Name, err)
 	}
-	return d.Store.Update(func(*State) { i.VM, i.Applied = nil, nil })
+	return nil
 }
 
 // inParallel calls do for each entry, with at most workers at the same time. After a failure it starts no more calls,
@@ -327,7 +368,7 @@ func (r *deployment) createMissing(ctx context.Context) error {
 			if i.Errand || !r.inScope(i) || r.desiredState(i) != Started {
 				continue
 			}
-			if i.VM != nil && i.VM.CID != "" && r.CPI.HasVM(ctx, *i.VM) {
+			if i.VM.exists() {
 				continue
 			}
 			missing = append(missing, planned)
@@ -356,8 +397,7 @@ func (r *deployment) createMissing(ctx context.Context) error {
 func (r *deployment) createVM(ctx context.Context, planned *InstancePlan, task *Task) error {
 	i := planned.Instance
 	if i.VM != nil {
-		task.Step("deleting VM %s", i.VM.Name)
-		if err := r.CPI.DeleteVM(ctx, *i.VM); err != nil {
+		if err := r.destroyVM(ctx, i, task); err != nil {
 			return err
 		}
 	}

@@ -200,13 +200,24 @@ func TestKilledAtAnyPointIsCompletedByTheNextRun(t *testing.T) {
 	}
 }
 
+// TestDeadVMIsReplaced: a Director fails on an instance whose agent does not answer, whatever it is to do, and touches
+// nothing. With --fix it recreates the VM in the order of updates.
 func TestDeadVMIsReplaced(t *testing.T) {
 	b := newBench(t)
 	b.deploy()
 	db := b.state().Group("db")[0]
 	delete(b.cloud.vms, db.VM.CID)
 	b.cloud.take()
-	b.deploy()
+	for _, options := range []Options{{}, {Action: Recreate, Targets: "db/0"}, {Action: Stop, Targets: "web/0"}} {
+		_, err := b.run(options)
+		if want := db.Name() + ": Timed out sending 'get_state'"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q with a dead VM: %v, want %s", options.Action, err, want)
+		}
+	}
+	wantEvents(t, b.cloud.take())
+	if _, err := b.run(Options{Fix: true}); err != nil {
+		t.Fatal(err)
+	}
 	events := b.cloud.take()
 	wantEvents(t, of(events, "db/0"), "create_vm", "apply", "pre-start", "start", "post-start")
 	again := b.state().Group("db")[0]

@@ -92,7 +92,12 @@ type VM struct {
 	HasJobs bool `json:"has_jobs,omitempty"`
 	// Tags are the tags that the VM has in the cloud.
 	Tags map[string]string `json:"tags,omitempty"`
+	// Deleted is whether its deletion has started.
+	Deleted bool `json:"deleted,omitempty"`
 }
+
+// exists reports whether the VM was created and its deletion has not started. It may have been lost since.
+func (v *VM) exists() bool { return v != nil && v.CID != "" && !v.Deleted }
 
 // Applied is what an instance runs, as digests by which changes are recognized.
 type Applied struct {

@@ -67,6 +67,10 @@ func (r *deployment) compare(ctx context.Context, planned *InstancePlan) *change
 		c.reasons = append(c.reasons, differences(i.Applied.Jobs, planned.Desired.Jobs, "job ")...)
 		c.reasons = append(c.reasons, differences(i.Applied.Packages, planned.Desired.Packages, "package ")...)
 	}
+	if r.lost(ctx, i) {
+		c.recreate = true
+		c.reasons = append(c.reasons, "its agent does not answer")
+	}
 	if r.options.Action == Recreate || r.options.Action == Restart {
 		c.reasons = append(c.reasons, string(r.options.Action))
 		c.recreate = c.recreate || r.options.Action == Recreate && !r.fresh[i.ID]
@@ -195,7 +199,7 @@ func (r *deployment) updateInstance(ctx context.Context, c *change, task *Task) 
 // stop stops an instance as a Director does: pre-stop, drain, monit stop, post-stop. It does nothing for a VM without
 // jobs or one that is dead.
 func (d *Director) stop(ctx context.Context, i *Instance, task *Task, env map[string]string) error {
-	if i.VM == nil || !i.VM.HasJobs || i.VM.CID == "" || !d.CPI.HasVM(ctx, *i.VM) {
+	if !i.VM.exists() || !i.VM.HasJobs || !d.CPI.HasVM(ctx, *i.VM) {
 		return nil
 	}
 	a, err := d.CPI.Agent(*i.VM)

@@ -126,8 +126,8 @@ func Kill(ctx context.Context, l *lab.Lab, name string) error {
 	}
 	fmt.Fprintf(
 		l.Out,
-		"The VM of %s is dead; `bin/lab reboot` boots it again; `bin/lab up` or `bin/lab recreate` creates another "+
-			"one with the same persistent disk\n",
+		"The VM of %s is dead; `bin/lab reboot` boots it again; `bin/lab up` or `bin/lab recreate`, with --fix, "+
+			"creates another one with the same persistent disk\n",
 		i,
 	)
 	return nil
