@@ -500,6 +500,8 @@ func TestStaleNode(t *testing.T) {
 		{"aws:///us-east-1a/" + testInstance, nil, preflight.Passed, ""},
 		{"aws:///us-east-1a/i-00000000000000000", nil, preflight.Failed, "kubectl delete node " +
 			"ip-10-0-16-4.ec2.internal"},
+		{"aws:///us-east-1a/i-00000000000000000", nil, preflight.Failed, "sudo /var/vcap/bosh/bin/monit restart " +
+			"kubelet"},
 		{"", nil, preflight.Passed, "no provider id"},
 		{"", apiclient.ErrNoNode, preflight.Passed, "no Node"},
 		{"", fs.ErrNotExist, preflight.Skipped, "has not joined"},
@@ -524,6 +526,7 @@ func TestStaleNode(t *testing.T) {
 		if got := result(r, "stale-node"); got.Status != test.status || !strings.Contains(text(r), test.want) {
 			t.Errorf("%q, %v: %s\n%s", test.id, test.err, got.Status, text(r))
 		}
+		pasted(t, r)
 	}
 }
 

@@ -22,8 +22,11 @@ var _ = register(Check{
 	section:  sectionOverview,
 	Needs:    facts.FromNode,
 	run:      checkStaleNode,
-	fix:      "`kubectl delete node NAME`, then `monit restart kubelet` on the VM.",
+	fix:      "`kubectl delete node NAME`, then `sudo " + monit + " restart kubelet` on the VM.",
 })
+
+// monit is not in the path of users of bosh ssh, and requires root.
+var monit = bosh.DefaultRoot.Path("bosh/bin/monit")
 
 // checkStaleNode compares the Node object with the instance. Only a kubelet that has joined can read it.
 func checkStaleNode(f *facts.Facts) preflight.Outcome {
@@ -58,7 +61,7 @@ func checkStaleNode(f *facts.Facts) preflight.Outcome {
 			fixes.ByCommand("delete the Node", fixes.Line("kubectl", "delete", "node", name)),
 			fixes.ByCommand(
 				"also, then on the VM, let kubelet register the node again",
-				bosh.DefaultRoot.Path("bosh/bin/monit")+" restart kubelet",
+				"sudo "+monit+" restart kubelet",
 			),
 		},
 	})
