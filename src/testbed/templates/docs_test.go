@@ -70,6 +70,9 @@ func TestOpsFilesInDocuments(t *testing.T) {
 				if strings.Contains(s.text, "name=ebs-csi-") { // jobs that aws.yml adds
 					d.ops = []string{"aws.yml"}
 				}
+				if strings.Contains(s.text, "/instance_groups/name=etcd/") {
+					d.ops, d.vars = []string{"expose-metrics.yml", "use-separate-etcd.yml"}, etcdVars
+				}
 				if filepath.Base(document) == "openstack.md" {
 					d.ops, d.vars = []string{"openstack.yml"}, openstackVars
 				}
