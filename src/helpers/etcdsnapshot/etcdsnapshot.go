@@ -102,9 +102,18 @@ func (c *Config) Save(ctx context.Context, path string) (Info, error) {
 	access := []string{
 		"--endpoints=" + c.Endpoint, "--cacert=" + id.CA, "--cert=" + id.Certificate, "--key=" + id.PrivateKey,
 	}
-	// Without etcd, snapshot save waits for ever.
-	if _, err := c.run(ctx, "etcdctl", append(access, "endpoint", "health")...); err != nil {
+	// Without etcd, snapshot save waits for ever. endpoint health would fail while etcd refuses writes because its
+	// quota is used up (etcdctl/ctlv3/command/ep_command.go).
+	alarms, err := c.run(ctx, "etcdctl", append(access, "alarm", "list")...)
+	if err != nil {
 		return Info{}, err
+	}
+	if strings.Contains(string(alarms), "CORRUPT") {
+		return Info{}, fmt.Errorf(
+			"etcd has the alarm CORRUPT: %s; no snapshot is taken, since it could be of the corrupt data, and would "+
+				"take the place of a good one",
+			strings.TrimSpace(string(alarms)),
+		)
 	}
 	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()

@@ -132,15 +132,15 @@ func unusedPort(t *testing.T) string {
 	return port
 }
 
-// start starts etcd as the bootstrap instance does.
-func (m *member) start() {
+// start starts etcd as the bootstrap instance does, with these flags too.
+func (m *member) start(flags ...string) {
 	m.t.Helper()
 	members := m.config.members
-	command := exec.Command(
-		m.program, "--name="+members.Name(), "--data-dir="+members.DataDir, "--unsafe-no-fsync", "--log-level=error",
+	command := exec.Command(m.program, append(
+		flags, "--name="+members.Name(), "--data-dir="+members.DataDir, "--unsafe-no-fsync", "--log-level=error",
 		"--listen-client-urls="+m.client, "--advertise-client-urls="+m.client, "--listen-peer-urls="+members.Self,
 		"--initial-advertise-peer-urls="+members.Self, "--initial-cluster="+members.Name()+"="+members.Self,
-	)
+	)...)
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := command.Start(); err != nil {
 		m.t.Fatal(err)
@@ -428,6 +428,35 @@ func TestKeep(t *testing.T) {
 	}
 	if after, err := os.ReadDir(m.config.Dir); err != nil || len(after) != 2 {
 		t.Errorf("%v %v", after, err)
+	}
+}
+
+// TestSnapshotWhileEtcdRefusesWrites: that etcd is full is no reason to have no snapshot.
+func TestSnapshotWhileEtcdRefusesWrites(t *testing.T) {
+	m := newMember(t)
+	m.start("--quota-backend-bytes=1")
+	if _, err := m.etcdctl("put", "/registry/pods/refused", "value"); err == nil ||
+		!strings.Contains(err.Error(), "database space exceeded") {
+		t.Fatalf("etcd does not refuse a write: %v", err)
+	}
+	m.take(0)
+}
+
+// TestNoSnapshotOfCorruptData: the good ones would be removed for it.
+func TestNoSnapshotOfCorruptData(t *testing.T) {
+	m := newMember(t)
+	m.start()
+	body := strings.NewReader(`{"action": "ACTIVATE", "memberID": 1, "alarm": "CORRUPT"}`)
+	answer, err := http.Post(m.client+"/v3/maintenance/alarm", "application/json", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := answer.Body.Close(); err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatalf("raise the alarm: %s %v", answer.Status, err)
+	}
+	if _, err := m.config.Take(t.Context(), time.Now(), quiet()); err == nil ||
+		!strings.Contains(err.Error(), "CORRUPT") {
+		t.Errorf("a snapshot of corrupt data: %v", err)
 	}
 }
 
