@@ -314,10 +314,8 @@ func (l *lab) checkTargets(t *testing.T, jobs []string) {
 	})
 }
 
-// appearNever are metrics that this lab does not have with all faults. TestEtcdOutOfSpace and TestOpenStackRefuses do.
-var appearNever = []string{
-	"etcd_debugging_server_alarms", "openstack_api_request_errors_total", "openstack_api_requests_total",
-}
+// appearNever are metrics that this lab does not have with all faults. TestOpenStackRefuses does.
+var appearNever = []string{"openstack_api_request_errors_total", "openstack_api_requests_total"}
 
 // checkDashboard expects that each panel has data, unless it shows what this lab has not.
 func (l *lab) checkDashboard(t *testing.T) {
@@ -390,7 +388,7 @@ func (l *lab) checkMetricsOfAlerts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := regexp.MustCompile(`\b(kubernetes_bosh|kubernetes_build|etcd|csi_sidecar|aws_ebs_csi|`+
+	names := regexp.MustCompile(`\b(kubernetes_bosh|kubernetes_build|etcd|grpc_server|csi_sidecar|aws_ebs_csi|`+
 		`openstack_api|apiserver_envelope|leader_election|controller_runtime)_\w+`).FindAllString(string(content), -1)
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {

@@ -4,14 +4,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,7 +28,8 @@ import (
 const quota = 16 << 20
 
 // TestEtcdOutOfSpace fills a real etcd until it refuses writes, and evaluates the rules with what it serves. The alerts
-// on space must fire, and no other one: it has a leader. All metrics of etcd that rules use must be there.
+// on space must fire, and no other one: it has a leader. With space again, etcd refuses writes until the alarm is
+// cleared; then no alert is left. All metrics of etcd that rules use must be there.
 func TestEtcdOutOfSpace(t *testing.T) {
 	program := os.Getenv("ETCD_BIN")
 	if program == "" {
@@ -33,9 +37,13 @@ func TestEtcdOutOfSpace(t *testing.T) {
 	}
 	client := startEtcd(t, program)
 	fill(t, client)
-	served := request(t, http.MethodGet, client+"/metrics", nil)
+	expectAlerts(t, servedSeries(t, afterWrites(t, client, noSpace)...), "EtcdSpaceNearlyUsed", "EtcdRefusesWrites")
 
-	expectAlerts(t, servedSeries(t, served), "EtcdSpaceNearlyUsed", "EtcdRefusesWrites")
+	makeSpace(t, client)
+	expectAlerts(t, servedSeries(t, afterWrites(t, client, noSpace)...), "EtcdRefusesWrites")
+
+	clearAlarm(t, client)
+	expectAlerts(t, servedSeries(t, afterWrites(t, client, "revision")...))
 }
 
 // TestEtcdWithoutQuorum ends two of three real members of etcd, and evaluates the rules with what the third one serves.
@@ -64,11 +72,16 @@ func TestEtcdWithoutQuorum(t *testing.T) {
 	}
 	awaitLeader := func(value string) (served string) {
 		eventually.Succeeds(t, time.Minute, "etcd_server_has_leader "+value, func() (err error) {
-			if served, err = get(t.Context(), metrics[0]+"/metrics"); err == nil &&
-				!strings.Contains(served, "\netcd_server_has_leader "+value+"\n") {
-				err = errors.New("it has another value")
+			served, err = get(t.Context(), metrics[0]+"/metrics")
+			switch {
+			case err != nil:
+				return err
+			case !strings.Contains(served, "\netcd_server_has_leader "+value+"\n"):
+				return errors.New("it has another value")
+			case !strings.Contains(served, "\ngrpc_server_handled_total{"):
+				return errors.New("it does not serve clients yet")
 			}
-			return err
+			return nil
 		})
 		return served
 	}
@@ -78,22 +91,33 @@ func TestEtcdWithoutQuorum(t *testing.T) {
 	expectAlerts(t, servedSeries(t, awaitLeader("0")), "EtcdHasNoLeader")
 }
 
-// servedSeries returns the input series of promtool with the metrics of etcd that rules use, for half an hour.
-func servedSeries(t *testing.T, served string) (series []string) {
+// servedSeries returns the input series of promtool with the metrics of etcd that rules use, for half an hour. etcd has
+// served these one after the other in the last minutes, and the first of them before.
+func servedSeries(t *testing.T, served ...string) (series []string) {
 	t.Helper()
-	for _, name := range load(t).metrics("etcd_") {
-		found := false
-		for line := range strings.Lines(served) {
-			if of, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok &&
-				(of == name || strings.HasPrefix(of, name+"{")) {
-				found = true
-				series = append(series, fmt.Sprintf("{series: %q, values: %q}", of, value+"x31"))
+	rules := load(t)
+	names := append(rules.metrics("etcd_"), rules.metrics("grpc_server_")...)
+	found, values := map[string]bool{}, map[string][]string{}
+	for _, text := range served {
+		for line := range strings.Lines(text) {
+			of, value, ok := strings.Cut(strings.TrimSpace(line), " ")
+			if name, _, _ := strings.Cut(of, "{"); ok && slices.Contains(names, name) {
+				found[name] = true
+				values[of] = append(values[of], value)
 			}
 		}
-		// etcd counts alarms when they are raised.
-		if !found && name != "etcd_debugging_server_alarms" {
+	}
+	for _, name := range names {
+		if !found[name] {
 			t.Errorf("etcd does not serve %s", name)
 		}
+	}
+	for _, of := range slices.Sorted(maps.Keys(values)) {
+		last := strings.Join(values[of], " ")
+		series = append(
+			series,
+			fmt.Sprintf("{series: %q, values: %q}", of, fmt.Sprintf("%sx%d %s", values[of][0], 30-len(served), last)),
+		)
 	}
 	return series
 }
@@ -130,21 +154,70 @@ tests:
 	}
 }
 
+// noSpace is in the answers of an etcd that refuses writes.
+const noSpace = "database space exceeded"
+
 // fill writes until etcd answers that it has no space.
 func fill(t *testing.T, client string) {
 	t.Helper()
-	value := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{'a'}, 1<<20))
+	value := bytes.Repeat([]byte{'a'}, 1<<20)
 	var answer string
 	for i := range 2 * quota >> 20 {
-		key := base64.StdEncoding.EncodeToString(fmt.Append(nil, i))
-		answer = request(
-			t, http.MethodPost, client+"/v3/kv/put", strings.NewReader(`{"key":"`+key+`","value":"`+value+`"}`),
-		)
-		if strings.Contains(answer, "database space exceeded") {
+		if answer = put(t, client, fmt.Append(nil, i), value); strings.Contains(answer, noSpace) {
 			return
 		}
 	}
 	t.Fatalf("etcd does not run out of space; its last answer: %s", answer)
+}
+
+func put(t *testing.T, client string, key, value []byte) string {
+	t.Helper()
+	return call(t, client, "kv/put", fmt.Sprintf(
+		`{"key": %q, "value": %q}`, base64.StdEncoding.EncodeToString(key), base64.StdEncoding.EncodeToString(value),
+	))
+}
+
+// afterWrites writes a few times, expects that each answer has this text, and returns the metrics after each.
+func afterWrites(t *testing.T, client, want string) (served []string) {
+	t.Helper()
+	for range 3 {
+		if answer := put(t, client, []byte("key"), []byte("value")); !strings.Contains(answer, want) {
+			t.Fatalf("etcd answers %s, want %q", answer, want)
+		}
+		served = append(served, request(t, http.MethodGet, client+"/metrics", nil))
+	}
+	return served
+}
+
+// makeSpace deletes everything, and gives the space of it back.
+func makeSpace(t *testing.T, client string) {
+	t.Helper()
+	var deleted struct{ Header struct{ Revision string } }
+	everything := `{"key": "AA==", "range_end": "AA=="}` // from the key 0 on, to the end
+	if err := json.Unmarshal([]byte(call(t, client, "kv/deleterange", everything)), &deleted); err != nil {
+		t.Fatal(err)
+	}
+	call(t, client, "kv/compaction", fmt.Sprintf(`{"revision": %q, "physical": true}`, deleted.Header.Revision))
+	call(t, client, "maintenance/defragment", "{}")
+}
+
+func clearAlarm(t *testing.T, client string) {
+	t.Helper()
+	var set struct{ Alarms []struct{ MemberID string } }
+	if err := json.Unmarshal([]byte(call(t, client, "maintenance/alarm", "{}")), &set); err != nil {
+		t.Fatal(err)
+	}
+	for _, alarm := range set.Alarms {
+		call(t, client, "maintenance/alarm", fmt.Sprintf(
+			`{"action": "DEACTIVATE", "alarm": "NOSPACE", "memberID": %q}`, alarm.MemberID,
+		))
+	}
+}
+
+// call calls a method of etcd's API, and returns the answer, which may be an error.
+func call(t *testing.T, client, method, body string) string {
+	t.Helper()
+	return request(t, http.MethodPost, client+"/v3/"+method, strings.NewReader(body))
 }
 
 // startEtcd returns the URL of an etcd with one member, which ends with the test.

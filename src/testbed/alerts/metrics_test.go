@@ -98,7 +98,7 @@ func TestMetricsOfProgramsExist(t *testing.T) {
 }
 
 // name matches the metrics that this release knows; PromQL's own words and the labels have none of these prefixes.
-var name = regexp.MustCompile(`\b(kubernetes_bosh|kubernetes_build|etcd|csi_sidecar|aws_ebs_csi|` +
+var name = regexp.MustCompile(`\b(kubernetes_bosh|kubernetes_build|etcd|grpc_server|csi_sidecar|aws_ebs_csi|` +
 	`openstack_api|apiserver_envelope|leader_election|controller_runtime)_\w+`)
 
 // metrics returns the names of the metrics that an expression uses.
