@@ -88,8 +88,7 @@ func (c *Config) enter(ctx context.Context, given answers, log *slog.Logger) err
 	given = given.given()
 	if len(given) == 0 {
 		if c.Bootstrap {
-			log.Info("no other member runs; this instance creates a new cluster")
-			return nil
+			return c.create(log)
 		}
 		return c.nobodyAnswers()
 	}

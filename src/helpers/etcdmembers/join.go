@@ -78,8 +78,7 @@ func (c *Config) mustJoin(given answers, log *slog.Logger) ([]Member, error) {
 	given = given.given()
 	if len(given) == 0 {
 		if c.Bootstrap {
-			log.Info("no other member runs; this instance creates a new cluster")
-			return nil, nil
+			return nil, c.create(log)
 		}
 		return nil, c.nobodyAnswers()
 	}

@@ -12,12 +12,11 @@ import (
 	"strconv"
 	"syscall"
 
+	"kubernetes-release/etcdmembers"
 	"kubernetes-release/internal/rootfile"
 )
 
 const (
-	// before is where the replaced data is kept, until the next restore.
-	before = "before-restore"
 	// restoring is the directory next to etcd's data in which the data of a snapshot is built. Its parent belongs to
 	// root.
 	restoring = "etcd-restoring"
@@ -94,12 +93,12 @@ func (c *Config) Restore(ctx context.Context, path string, log *slog.Logger) err
 	if err := c.members.ForgetLeft(); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	log.Info("restored", "previous data", filepath.Join(c.members.DataDir, before))
+	log.Info("restored", "previous data", filepath.Join(c.members.DataDir, etcdmembers.BeforeRestore))
 	return nil
 }
 
-// replace moves the new data into the data directory, and what was there aside. etcd's user owns the data directory;
-// parent belongs to root.
+// replace moves the new data into the data directory, and what was there aside, until the next restore. etcd's user
+// owns the data directory; parent belongs to root.
 func replace(parent *os.Root, dataDir string) error {
 	stat, err := parent.Stat(dataDir)
 	if err != nil {
@@ -114,12 +113,23 @@ func replace(parent *os.Root, dataDir string) error {
 	}); err != nil {
 		return err
 	}
-	aside, current := filepath.Join(dataDir, before), filepath.Join(dataDir, "member")
+	aside, current := filepath.Join(dataDir, etcdmembers.BeforeRestore), filepath.Join(dataDir, "member")
+	restored := filepath.Join(restoring, "member")
+	switch _, err := parent.Lstat(current); {
+	case errors.Is(err, fs.ErrNotExist):
+		// Either there was no data, or a restore that was interrupted has moved it away: what is aside is kept.
+		return parent.Rename(restored, current)
+	case err != nil:
+		return err
+	}
 	if err := parent.RemoveAll(aside); err != nil {
 		return err
 	}
-	if err := parent.Rename(current, aside); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := parent.Rename(current, aside); err != nil {
 		return err
 	}
-	return parent.Rename(filepath.Join(restoring, "member"), current)
+	if err := parent.Rename(restored, current); err != nil {
+		return errors.Join(err, parent.Rename(aside, current))
+	}
+	return nil
 }
