@@ -27,7 +27,7 @@ const (
 	// maxUpload is the maximum size of an object in bytes that is uploaded in one request (Amazon S3 user guide,
 	// "Uploading objects").
 	maxUpload = 5 << 30
-	// uploadedFile has the name of the snapshot that was uploaded last.
+	// uploadedFile has the destination of the snapshot that was uploaded last: another bucket does not have it yet.
 	uploadedFile = "uploaded"
 )
 
@@ -52,6 +52,15 @@ func (b *Bucket) object(snapshot string) string {
 	return path.Join(b.Prefix, strings.TrimSuffix(snapshot, suffix)+"-"+b.Instance+suffix)
 }
 
+// destination is where a snapshot is uploaded to.
+func (b *Bucket) destination(snapshot string) string {
+	url := "s3://" + path.Join(b.Name, b.object(snapshot))
+	if b.Endpoint == "" {
+		return url
+	}
+	return url + " at " + b.Endpoint
+}
+
 // UploadNewest copies the newest snapshot to the bucket, unless it is there already or there is no bucket.
 func (c *Config) UploadNewest(ctx context.Context, log *slog.Logger) error {
 	names, err := c.list()
@@ -63,17 +72,17 @@ func (c *Config) UploadNewest(ctx context.Context, log *slog.Logger) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if string(last) == newest {
+	to := c.Bucket.destination(newest)
+	if string(last) == to {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, uploadTimeout)
 	defer cancel()
-	url := "s3://" + path.Join(c.Bucket.Name, c.Bucket.object(newest))
 	if err := c.Bucket.upload(ctx, filepath.Join(c.Dir, newest)); err != nil {
-		return fmt.Errorf("upload %s to %s (property snapshots.s3): %w", newest, url, refusals.Explain(err))
+		return fmt.Errorf("upload %s to %s (property snapshots.s3): %w", newest, to, refusals.Explain(err))
 	}
-	log.Info("snapshot uploaded", "name", newest, "to", url)
-	return atomicfile.Write(record, []byte(newest), 0o600)
+	log.Info("snapshot uploaded", "name", newest, "to", to)
+	return atomicfile.Write(record, []byte(to), 0o600)
 }
 
 func (b *Bucket) upload(ctx context.Context, snapshot string) error {

@@ -3,6 +3,7 @@ package etcdsnapshot_test
 import (
 	"io"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -23,7 +24,7 @@ import (
 func newBucket(t *testing.T, actions ...string) (*etcdsnapshot.Config, *awssim.Simulator) {
 	t.Helper()
 	world := accounts.World("prod")
-	world.Buckets = []string{"snapshots"}
+	world.Buckets = []string{"snapshots", "moved"}
 	world.StaticKeys = append(
 		world.StaticKeys,
 		store.StaticKey{
@@ -33,7 +34,10 @@ func newBucket(t *testing.T, actions ...string) (*etcdsnapshot.Config, *awssim.S
 			Policies: []iam.Policy{
 				{
 					Statement: iam.Statements{
-						{Effect: "Allow", Action: actions, Resource: []string{"arn:aws:s3:::snapshots/prod/*"}},
+						{
+							Effect: "Allow", Action: actions,
+							Resource: []string{"arn:aws:s3:::snapshots/prod/*", "arn:aws:s3:::moved/prod/*"},
+						},
 					},
 				},
 			},
@@ -81,6 +85,36 @@ func TestUploadNewest(t *testing.T) {
 	}
 	if got := object(t, c.Bucket, "prod/etcd-20260102T090405Z-control-1234.db"); got != "newest" {
 		t.Errorf("the object has the content %q", got)
+	}
+}
+
+// TestUploadToAnotherBucket: a new bucket gets the newest snapshot at once, and shows whether it can be written.
+func TestUploadToAnotherBucket(t *testing.T) {
+	for name, change := range map[string]func(*etcdsnapshot.Bucket, http.Handler){
+		"bucket": func(b *etcdsnapshot.Bucket, _ http.Handler) { b.Name = "moved" },
+		"prefix": func(b *etcdsnapshot.Bucket, _ http.Handler) { b.Prefix = "prod/moved" },
+		"endpoint": func(b *etcdsnapshot.Bucket, store http.Handler) {
+			server := httptest.NewServer(store)
+			t.Cleanup(server.Close)
+			b.Endpoint = server.URL
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, sim := newBucket(t, "s3:PutObject")
+			upload := func(times int) {
+				t.Helper()
+				if err := c.UploadNewest(t.Context(), slog.New(slog.DiscardHandler)); err != nil {
+					t.Fatal(err)
+				}
+				if calls := sim.Calls("s3:PutObject"); len(calls) != times {
+					t.Errorf("%d uploads, want %d: %v", len(calls), times, calls)
+				}
+			}
+			upload(1)
+			change(c.Bucket, sim.Handler())
+			upload(2)
+			upload(2)
+		})
 	}
 }
 
