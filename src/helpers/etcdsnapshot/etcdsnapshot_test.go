@@ -431,6 +431,69 @@ func TestKeep(t *testing.T) {
 	}
 }
 
+// TestTakeLeavesOtherSnapshots: the errand may take one in the same second, or the clock was set back.
+func TestTakeLeavesOtherSnapshots(t *testing.T) {
+	m := newMember(t)
+	m.start()
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	if err := os.Mkdir(m.config.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range []string{"etcd-20260101T000000Z.db", "etcd-20260101T000000Z.db.part"} {
+		path := filepath.Join(m.config.Dir, other)
+		if err := os.WriteFile(path, []byte("other"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.config.Take(t.Context(), at, quiet()); err == nil || !strings.Contains(err.Error(), "exists") {
+			t.Errorf("beside %s: %v", other, err)
+		}
+		m.has(other)
+		if content, err := os.ReadFile(path); err != nil || string(content) != "other" {
+			t.Errorf("%s has %q %v", other, content, err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestTakeRemovesWhatKilledSnapshotsLeft, but not what another one writes.
+func TestTakeRemovesWhatKilledSnapshotsLeft(t *testing.T) {
+	m := newMember(t)
+	m.start()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	if err := os.Mkdir(m.config.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, age := range map[string]time.Duration{
+		"etcd-20251231T230000Z.db.part": saveTimeout + time.Second, "etcd-20251231T235900Z.db.part": time.Second,
+		"uploaded": 24 * time.Hour,
+	} {
+		path := filepath.Join(m.config.Dir, name)
+		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chtimes(path, now, now.Add(-age))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.take(0)
+	m.has("etcd-20251231T235900Z.db.part", "etcd-20260101T000000Z.db", "uploaded")
+}
+
+// has expects these files in the directory of snapshots, and no others.
+func (m *member) has(want ...string) {
+	m.t.Helper()
+	entries, err := os.ReadDir(m.config.Dir)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if !slices.Equal(names, want) {
+		m.t.Errorf("the directory of snapshots has %v, want %v", names, want)
+	}
+}
+
 // TestSnapshotWhileEtcdRefusesWrites: that etcd is full is no reason to have no snapshot.
 func TestSnapshotWhileEtcdRefusesWrites(t *testing.T) {
 	m := newMember(t)

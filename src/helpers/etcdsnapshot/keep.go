@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -17,6 +18,9 @@ import (
 
 const (
 	prefix, suffix = "etcd-", ".db"
+	// partial is what etcdctl adds to the name of a snapshot until it is complete (SaveWithVersion in
+	// client/v3/snapshot/v3_snapshot.go).
+	partial = ".part"
 	// stamp is the time in the name of a snapshot, which sorts by age.
 	stamp = "20060102T150405Z"
 	// retryInterval is the time between two attempts of a scheduled snapshot.
@@ -92,15 +96,21 @@ func (c *Config) Take(ctx context.Context, now time.Time, log *slog.Logger) (str
 		return "", err
 	}
 	defer func() { _ = root.Close() }()
+	if err := removeAbandoned(root, now, log); err != nil {
+		return "", err
+	}
 	if err := c.space(); err != nil {
 		return "", err
 	}
 	name := prefix + now.UTC().Format(stamp) + suffix
+	if err := reserve(root, name); err != nil {
+		return "", err
+	}
 	path := filepath.Join(c.Dir, name)
 	info, err := c.Save(ctx, path)
 	if err != nil {
 		_ = root.Remove(name)
-		_ = root.Remove(name + ".part") // etcdctl's, until the snapshot is complete
+		_ = root.Remove(name + partial)
 		return "", err
 	}
 	log.Info("snapshot taken", "path", path, "bytes", info.Size, "revisions", info.Revisions, "etcd", info.Version)
@@ -116,6 +126,41 @@ func (c *Config) Take(ctx context.Context, now time.Time, log *slog.Logger) (str
 		names = names[1:]
 	}
 	return path, nil
+}
+
+// removeAbandoned removes what snapshots left that were killed.
+func removeAbandoned(root *os.Root, now time.Time, log *slog.Logger) error {
+	names, err := fs.Glob(root.FS(), prefix+"*"+suffix+partial)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		info, err := root.Lstat(name)
+		if err == nil && now.Sub(info.ModTime()) > saveTimeout {
+			log.Info("removing an incomplete snapshot", "name", name)
+			err = root.Remove(name)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // the other snapshot is complete now
+			return err
+		}
+	}
+	return nil
+}
+
+// reserve creates the file to which etcdctl writes a snapshot, unless the errand and the schedule start in the same
+// second, or the clock was set back: neither may write or remove what belongs to the other.
+func reserve(root *os.Root, name string) error {
+	part, err := root.OpenFile(name+partial, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("begin snapshot %s: %w", name, err)
+	}
+	if err := part.Close(); err != nil {
+		return err
+	}
+	if _, err := root.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(fmt.Errorf("%s exists already", filepath.Join(root.Name(), name)), root.Remove(name+partial))
+	}
+	return nil
 }
 
 // space fails if the disk has less room than twice the size of the database.
