@@ -1,6 +1,7 @@
 package etcdmembers
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -167,6 +168,25 @@ func (c *Config) left() bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
+// markLeft marks this member, which is about to leave. Each start of etcd reads the mark as etcd's user.
+func (c *Config) markLeft(entry Member) error {
+	return rootfile.Write(c.LeftFile, leftMark(entry), 0o644)
+}
+
+// leftMark is the mark of a member that leaves; that of a restore names no member.
+func leftMark(entry Member) []byte { return []byte(entry.String() + "\n") }
+
+// kept reports whether a running member still lists this one, although it is marked because it was to leave: the
+// removal was interrupted, or etcd has not made it. A member that does not know of the removal yet may be the one that
+// answers. Then etcd ends again: members that do know refuse it (server/etcdserver/api/rafthttp/http.go).
+func (c *Config) kept(given answers) bool {
+	mark, err := os.ReadFile(c.LeftFile)
+	return err == nil && slices.ContainsFunc(given, func(a answer) bool {
+		entry, listed := a.lists(c.Self)
+		return listed && bytes.Equal(mark, leftMark(entry))
+	})
+}
+
 // discardLeft removes the data of a member that must not use it again: it has left the cluster because its instance was
 // to be deleted, but was kept after all, or a snapshot is restored on another instance. It does so only if a running
 // cluster does not list the member, and waits for one.
@@ -264,27 +284,38 @@ func (c *Config) leave(ctx context.Context, given answers, log *slog.Logger) err
 	if err := c.MoveLeader(ctx, log); err != nil {
 		log.Warn("the leadership is not handed over; the other members elect a leader", "reason", err)
 	}
-	if err := rootfile.Write(c.LeftFile, []byte(entry.String()+"\n"), 0o600); err != nil {
-		return poll.Permanent(err)
+	marked := c.left() // by an attempt whose removal may still be applied
+	if !marked {
+		if err := c.markLeft(entry); err != nil {
+			return poll.Permanent(err)
+		}
 	}
 	if err := via.remove(ctx, entry.ID); err != nil {
+		if !marked && notProposed(err) {
+			err = errors.Join(err, c.ForgetLeft())
+		}
 		return c.refused(via, "remove this instance", members, err)
 	}
 	log.Info("removed this instance from the cluster", "by", via.Name, "remaining", list(remaining))
 	return nil
 }
 
+// notProposed reports whether etcd has refused to remove a member before it asked the other members: it is still one of
+// them then (mayRemoveMember in server/etcdserver/server.go). After any other error the removal may be applied later.
+func notProposed(err error) bool { return refusedFor(err, refusedUnhealthy, refusedNotStarted) }
+
 // temporary reports whether etcd may accept the same request later.
 func temporary(err error) bool {
 	var refused *refusal
-	if !errors.As(err, &refused) {
-		return true
-	}
-	return slices.ContainsFunc(
-		[]string{
-			refusedUnhealthy, refusedNotStarted, refusedTooMany, refusedLeaderGone, refusedTimeout, refusedPeerURLBusy,
-			refusedNotFound,
-		},
-		func(reason string) bool { return strings.Contains(refused.reason, reason) },
+	return !errors.As(err, &refused) || refusedFor(
+		err, refusedUnhealthy, refusedNotStarted, refusedTooMany, refusedLeaderGone, refusedTimeout, refusedPeerURLBusy,
+		refusedNotFound,
 	)
+}
+
+// refusedFor reports whether etcd has refused a request for one of these reasons.
+func refusedFor(err error, reasons ...string) bool {
+	var refused *refusal
+	return errors.As(err, &refused) &&
+		slices.ContainsFunc(reasons, func(reason string) bool { return strings.Contains(refused.reason, reason) })
 }

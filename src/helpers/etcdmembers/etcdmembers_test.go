@@ -498,6 +498,67 @@ func TestLeave(t *testing.T) {
 	}
 }
 
+// TestStartAfterLeave starts etcd again, without pre-start, on an instance that was about to be deleted.
+func TestStartAfterLeave(t *testing.T) {
+	const hasLeft = "has left its cluster"
+	for name, test := range map[string]struct {
+		// refuse is why etcd refuses the removal; without it the member is removed.
+		refuse string
+		// mark is there before.
+		mark string
+		// listed are the members of which another one knows at the start; without them no other one answers.
+		listed []int
+		// want is nil if etcd may start.
+		want []string
+	}{
+		"removed": {
+			listed: []int{0, 2}, want: []string{hasLeft, "bosh restart control/id-1"},
+		},
+		"removed, and the others are down":    {want: []string{hasLeft}},
+		"refused, and the others are down":    {refuse: refusedUnhealthy},
+		"refused, as others have not started": {refuse: "re-configuration failed due to " + refusedNotStarted},
+		"not known to be removed":             {refuse: refusedTimeout, want: []string{hasLeft}},
+		"not known to be removed, and is":     {refuse: refusedTimeout, listed: []int{0, 2}, want: []string{hasLeft}},
+		"not known to be removed, and isn't":  {refuse: refusedTimeout, listed: []int{0, 1, 2}},
+		"refused after it may be removed": {
+			refuse: refusedUnhealthy, mark: "id-1 (of the attempt before)\n", want: []string{hasLeft},
+		},
+		"marked by a restore": {
+			refuse: refusedUnhealthy, mark: "restore\n", listed: []int{0, 1, 2}, want: []string{hasLeft},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.hasData()
+			if test.mark != "" {
+				if err := os.WriteFile(b.config.LeftFile, []byte(test.mark), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.member(0, []int{0, 1, 2}, nil)
+			b.refuse = test.refuse
+			if err := b.config.Leave(t.Context(), quiet()); (err != nil) != (test.refuse != "") {
+				t.Fatal(err)
+			}
+			if info, err := os.Stat(b.config.LeftFile); err == nil && test.mark == "" && info.Mode().Perm() != 0o644 {
+				t.Errorf("the mark has mode %v: etcd's user cannot read it", info.Mode())
+			}
+			if test.listed != nil {
+				b.member(2, test.listed, test.listed)
+			}
+			given, err := b.config.ask(t.Context(), b.config.Instances[2:])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.config.mustJoin(given, quiet()); test.want == nil {
+				passes(t, err)
+			} else {
+				fails(t, err, test.want...)
+			}
+		})
+	}
+}
+
 func TestInterruptedCheckFails(t *testing.T) {
 	b := newBench(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -57,7 +57,7 @@ func (c *Config) mustJoin(given answers, log *slog.Logger) ([]Member, error) {
 	if err != nil {
 		return nil, poll.Permanent(err)
 	}
-	if c.left() {
+	if c.left() && !c.kept(given) {
 		return nil, poll.Permanent(c.hasLeft())
 	}
 	if data {

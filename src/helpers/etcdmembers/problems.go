@@ -67,8 +67,9 @@ func (c *Config) hasLeft() error {
   instance: %s
   why:      the instance was about to be deleted, or a snapshot is restored on another one (mark %s). Another member
             must answer before the data is discarded, and this instance joins its cluster.
-  do now:   start etcd on the other instances, the bootstrap instance first, then deploy; see %s`,
-		c.self(), c.LeftFile, guide)
+  do now:   start etcd on the other instances, the bootstrap instance first, then bosh restart %s, or deploy;
+            see %s`,
+		c.self(), c.LeftFile, c.self().Name, guide)
 }
 
 func (c *Config) nobodyAnswers() error {
