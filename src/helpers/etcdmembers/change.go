@@ -198,6 +198,10 @@ func (c *Config) discardLeft(given answers, log *slog.Logger) error {
 	if len(given) == 0 {
 		return c.hasLeft()
 	}
+	// An instance that was down during a restore may run the old cluster, beside the restored one.
+	if err := c.oneCluster(given); err != nil {
+		return poll.Permanent(err)
+	}
 	if !slices.ContainsFunc(given, func(a answer) bool { _, listed := a.lists(c.Self); return listed }) {
 		log.Warn("this member has left the cluster: it joins again, without its old data", "data", c.DataDir)
 		if err := c.discardData(); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -37,6 +37,8 @@ type bench struct {
 	calls []string
 	// refuse is the reason for which members refuse changes.
 	refuse string
+	// cluster is the ID of each instance's cluster, none by default.
+	cluster map[int]string
 }
 
 // newBench returns a deployment where no instance answers.
@@ -133,6 +135,7 @@ func (b *bench) member(n int, listed, joined []int) {
 		case len(r.TLS.PeerCertificates) == 0:
 			http.NotFound(w, r)
 		case r.URL.Path == "/members":
+			w.Header().Set("X-Etcd-Cluster-ID", b.cluster[n])
 			_ = json.NewEncoder(w).Encode(members)
 		case r.URL.Path == "/metrics":
 			_, _ = io.WriteString(
@@ -266,14 +269,13 @@ func TestPrepare(t *testing.T) {
 		},
 		"two clusters": {
 			prepare: func(b *bench) {
-				for i, cluster := range map[int]string{0: "a", 2: "b"} {
-					b.serve(i, b.ca.server(b.t, "*.etcd.test"), func(w http.ResponseWriter, _ *http.Request) {
-						w.Header().Set("X-Etcd-Cluster-ID", cluster)
-						_ = json.NewEncoder(w).Encode([]Member{{Name: cluster}})
-					})
-				}
+				b.cluster = map[int]string{0: "a", 2: "b"}
+				b.member(0, []int{0}, []int{0})
+				b.member(2, []int{2}, []int{2})
 			},
-			want: []string{"two different clusters", "control/id-0 (", "lists a", "control/id-2 (", "lists b"},
+			want: []string{
+				"two different clusters", "control/id-0 (", "lists id-0 (", "control/id-2 (", "lists id-2 (",
+			},
 		},
 		"lost disk": {
 			prepare: func(b *bench) { b.member(2, []int{0, 1, 2}, []int{0, 1, 2}) },
@@ -407,6 +409,27 @@ func TestMemberThatLeftCanReturn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestMarkedMemberDoesNotChooseACluster prepares a member that a restore has marked while an instance that was down
+// meanwhile runs the old cluster, and the bootstrap instance the restored one.
+func TestMarkedMemberDoesNotChooseACluster(t *testing.T) {
+	b := newBench(t)
+	b.hasData()
+	if err := os.WriteFile(b.config.LeftFile, []byte("restore\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.cluster = map[int]string{0: "restored", 2: "old"}
+	b.member(0, []int{0}, []int{0})
+	b.member(2, []int{0, 1, 2}, []int{0, 1, 2})
+	fails(
+		t, b.config.Prepare(t.Context(), quiet()), "two different clusters", "control/id-0 (", "control/id-2 (",
+		"that of the bootstrap instance",
+	)
+	if data, err := b.config.hasData(); err != nil || !data || !b.config.left() {
+		t.Errorf("data: %v %v, marked: %v", data, err, b.config.left())
+	}
+	b.wantCalls()
 }
 
 // TestDiscardIsNotLedElsewhere plants a link in the data directory, which belongs to vcap.

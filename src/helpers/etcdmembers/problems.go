@@ -54,9 +54,11 @@ func (c *Config) oneCluster(given answers) error {
 			return fmt.Errorf(`etcd was not started: the instances of this deployment run two different clusters.
   answer:   %s lists %s
   answer:   %s lists %s
-  why:      this instance, %s, has no data yet (no *.wal in %s), and cannot know which of them to join.
-  do now:   stop the instance whose cluster is not the right one (bosh stop), move its data away, and deploy; see %s`,
-				given[0].from, list(given[0].members), a.from, list(a.members), c.self(), c.WALDir, guide)
+  why:      this instance, %s, has no data (no *.wal in %s) or must not use it (mark %s),
+            and cannot know which of them to join.
+  do now:   stop the instance whose cluster is not the right one (bosh stop), move its data away, and deploy. After a
+            restore, the right one is that of the bootstrap instance; see %s`,
+				given[0].from, list(given[0].members), a.from, list(a.members), c.self(), c.WALDir, c.LeftFile, guide)
 		}
 	}
 	return nil
