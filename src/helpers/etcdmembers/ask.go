@@ -40,6 +40,9 @@ type answer struct {
 	err     error
 }
 
+// unusable reports whether something listens on the instance, but gives no list.
+func (a answer) unusable() bool { return a.err != nil && !errors.Is(a.err, errUnreachable) }
+
 type answers []answer
 
 // log logs all answers, so that a check that passes leaves a trace too.

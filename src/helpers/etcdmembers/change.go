@@ -82,7 +82,7 @@ func (c *Config) repeat(ctx context.Context, log *slog.Logger, step func(context
 // enter makes an instance without data a member that has not joined yet. Errors of waits are repeated.
 func (c *Config) enter(ctx context.Context, given answers, log *slog.Logger) error {
 	for _, a := range given {
-		if a.err != nil && !errors.Is(a.err, errUnreachable) {
+		if a.unusable() {
 			return poll.Permanent(c.unclear(a))
 		}
 	}
@@ -248,8 +248,8 @@ func (c *Config) Settle(ctx context.Context, log *slog.Logger) error {
 }
 
 // Leave removes the member of an instance that is about to be deleted from the cluster. It fails if it is the last one,
-// or if the others would have no quorum. It passes if no instance answers, including this one: either the cluster is
-// gone, or the operator has stopped it.
+// if the others would have no quorum, or if etcd runs here and nobody says which members there are. It passes if no
+// instance answers, including this one: either the cluster is gone, or the operator has stopped it.
 func (c *Config) Leave(ctx context.Context, log *slog.Logger) error {
 	logged := heard(log)
 	return c.repeat(ctx, log, func(ctx context.Context) error {
@@ -258,12 +258,25 @@ func (c *Config) Leave(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 		logged(given)
+		if err := c.mayBeLast(given); err != nil {
+			return err
+		}
 		given = given.given()
 		if !slices.ContainsFunc(given, func(a answer) bool { _, listed := a.lists(c.Self); return listed }) {
 			return nil
 		}
 		return c.leave(ctx, given, log)
 	})
+}
+
+// mayBeLast fails if etcd runs on this instance, and no instance lists the members. On one that was stopped, or on
+// which etcd has never started, nothing runs: these can be deleted.
+func (c *Config) mayBeLast(given answers) error {
+	own := given[slices.IndexFunc(given, func(a answer) bool { return a.from.PeerURL == c.Self })]
+	if own.unusable() && len(given.given()) == 0 {
+		return c.silent(own)
+	}
+	return nil
 }
 
 func (c *Config) leave(ctx context.Context, given answers, log *slog.Logger) error {

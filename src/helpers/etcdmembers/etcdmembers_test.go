@@ -506,6 +506,35 @@ func TestLeave(t *testing.T) {
 		"certificates of another CA": {prepare: func(b *bench) {
 			b.serve(0, newAuthority(b.t).server(b.t, "*.etcd.test"), http.NotFound)
 		}},
+		"only itself runs, with a certificate that has expired": {
+			prepare: func(b *bench) {
+				b.ca.certificate.NotAfter = time.Now().Add(-time.Second)
+				b.serve(1, b.ca.server(b.t, "*.etcd.test"), http.NotFound)
+			},
+			want: []string{"must not be deleted", "has expired", "etcd.stderr.log", "bosh stop control/id-1"},
+		},
+		"only itself runs, and has no list": {
+			prepare: func(b *bench) { b.serve(1, b.ca.server(b.t, "*.etcd.test"), http.NotFound) },
+			want:    []string{"must not be deleted", "/members is 404 Not Found", "bosh stop control/id-1"},
+		},
+		"nobody who runs has a list": {
+			prepare: func(b *bench) {
+				b.serve(0, b.ca.server(b.t, "*.etcd.test"), http.NotFound)
+				b.serve(1, b.ca.server(b.t, "*.etcd.test"), http.NotFound)
+			},
+			want: []string{"must not be deleted", "control/id-1 (", "/members is 404 Not Found"},
+		},
+		"another one has the list": {
+			prepare: func(b *bench) {
+				b.serve(1, b.ca.server(b.t, "*.etcd.test"), http.NotFound)
+				b.member(0, []int{0, 1, 2}, nil)
+			},
+			calls: []string{`0 remove {"ID":"2"}`},
+		},
+		"another one has the list, without it": {prepare: func(b *bench) {
+			b.serve(1, b.ca.server(b.t, "*.etcd.test"), http.NotFound)
+			b.member(0, []int{0, 2}, nil)
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)

@@ -71,7 +71,7 @@ func (c *Config) mustJoin(given answers, log *slog.Logger) ([]Member, error) {
 		return nil, nil
 	}
 	for _, a := range given {
-		if a.err != nil && !errors.Is(a.err, errUnreachable) {
+		if a.unusable() {
 			return nil, c.unclear(a) // it may be starting
 		}
 	}

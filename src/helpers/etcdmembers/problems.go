@@ -173,3 +173,21 @@ func (c *Config) lastMember() error {
 		c.self().Name,
 	)
 }
+
+func (c *Config) silent(own answer) error {
+	return fmt.Errorf(
+		`this instance must not be deleted: etcd runs on it, but does not say whether it is the only member.
+  answer:   %s at %s: %w
+  why:      no other instance lists the members either. If there is none, all objects of the cluster would be lost.
+  do now:   undo the change that removes the instance (instances, azs, name of the instance group) and deploy;
+            nothing was stopped. If a certificate has expired, the same deploy can replace it (property tls.peer).
+            The log of etcd is %s on %s.
+            To delete the instance with what it has, stop it first: bosh stop %s`,
+		own.from,
+		own.from.Address,
+		own.err,
+		bosh.DefaultRoot.Log("etcd", "etcd.stderr.log"),
+		own.from.Name,
+		own.from.Name,
+	)
+}
