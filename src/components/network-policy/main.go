@@ -17,11 +17,9 @@ import (
 
 	"github.com/cloudnativelabs/kube-router/v2/pkg/controllers/netpol"
 	"github.com/cloudnativelabs/kube-router/v2/pkg/healthcheck"
-	"github.com/cloudnativelabs/kube-router/v2/pkg/metrics"
 	"github.com/cloudnativelabs/kube-router/v2/pkg/options"
 	"github.com/cloudnativelabs/kube-router/v2/pkg/utils"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -43,6 +41,10 @@ const (
 	// stallGrace is added to the time between two syncs before the process gives up: a sync of many policies takes a
 	// while.
 	stallGrace = 5 * time.Minute
+	// unwrittenChain is in the kernel until this process has written its rules: they replace the table, and the
+	// controller drops each chain with this prefix that no policy has (cleanupStaleRules in kube-router's
+	// pkg/controllers/netpol/network_policy_controller.go).
+	unwrittenChain = "KUBE-NWPLCY-UNWRITTEN"
 )
 
 type settings struct {
@@ -137,6 +139,16 @@ func (s settings) run(ctx context.Context) error {
 		http.Handle("/metrics", promhttp.Handler())
 		server := &http.Server{Addr: s.metricsAddress, ReadHeaderTimeout: 10 * time.Second}
 		go func() { klog.Errorf("Metrics: %v", server.ListenAndServe()) }()
+	}
+	return s.enforce(ctx, controller, iptables)
+}
+
+// enforce runs the controller until the process is to end.
+func (s settings) enforce(
+	ctx context.Context, controller *netpol.NetworkPolicyController, iptables utils.IPTablesHandler,
+) error {
+	if err := iptables.ClearChain("filter", unwrittenChain); err != nil {
+		return err
 	}
 	var running sync.WaitGroup
 	running.Add(1)
@@ -301,13 +313,12 @@ func (s settings) watch(
 	}
 }
 
-// inForce reports whether this process has written the rules. A sync ends with the observation of its duration, and the
-// rule that accepts what the policies allow is written with those of the pods (ensureExplicitAccept in kube-router's
-// network_policy_controller.go).
+// inForce reports whether this process has written the rules. Those of a process before it stay in the kernel, so the
+// chain tells whose rules these are. iptables exits with 1 for a chain that does not exist, and for other failures
+// (ChainExists in go-iptables), so the rule that accepts what the policies allow must exist as well, which is written
+// with those of the pods (ensureExplicitAccept in kube-router's network_policy_controller.go).
 func inForce(iptables utils.IPTablesHandler) (bool, error) {
-	var metric dto.Metric
-	if err := metrics.ControllerIptablesSyncTime.Write(&metric); err != nil ||
-		metric.GetHistogram().GetSampleCount() == 0 {
+	if unwritten, err := iptables.ChainExists("filter", unwrittenChain); err != nil || unwritten {
 		return false, err
 	}
 	return iptables.Exists(
