@@ -221,6 +221,27 @@ func TestControlVMsHandOver(t *testing.T) {
 	}
 }
 
+// TestAPIServersLeaveBeforeTheirPortsClose is that an API server serves for a second, at least, before the last one, in
+// which its port is closed, and that its drain waits for it.
+func TestAPIServersLeaveBeforeTheirPortsClose(t *testing.T) {
+	for delay, want := range map[int]struct{ flag, drain string }{
+		0: {"2s", "--timeout=32s --again-after=12s"},
+		1: {"2s", "--timeout=32s --again-after=12s"},
+		4: {"5s", "--timeout=35s --again-after=15s"},
+	} {
+		in := inputFor(t, "kube-apiserver")
+		in.Properties = merge(in.Properties, values{"api": values{"shutdown_delay": delay}})
+		rendered := mustRender(t, "kube-apiserver", in)
+		flags := decode[values](t, rendered["config/flags.json"])["flags"].(values)
+		if got := flags["shutdown-delay-duration"]; got != want.flag {
+			t.Errorf("api.shutdown_delay %d: --shutdown-delay-duration=%v, want %s", delay, got, want.flag)
+		}
+		if drain := string(rendered["bin/drain"]); !strings.Contains(drain, want.drain) {
+			t.Errorf("api.shutdown_delay %d: drain has no %s:\n%s", delay, want.drain, drain)
+		}
+	}
+}
+
 // TestKubeletStaysStoppedAfterDrain starts kubelet as monit may do right after drain has stopped it, and after the next
 // pre-start.
 func TestKubeletStaysStoppedAfterDrain(t *testing.T) {
