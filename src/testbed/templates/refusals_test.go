@@ -1774,6 +1774,36 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{`storage.timeout is "soon"`, "such as 5m"},
 		},
 		{
+			"no time for storage",
+			"smoke-tests",
+			values{"storage": values{"timeout": "0s"}},
+			[]string{`storage.timeout is "0s"`, "at least 1s"},
+		},
+		{
+			"timeout of smoke tests without a unit",
+			"smoke-tests",
+			values{"timeout": 600},
+			[]string{"timeout is 600", "at least 1s, such as 5m"},
+		},
+		{
+			"timeout of manifests without a unit",
+			"kubernetes-addons",
+			values{"timeout": "10"},
+			[]string{`timeout is "10"`, "at least 1s, such as 5m"},
+		},
+		{
+			"no time for manifests",
+			"kubernetes-addons",
+			values{"timeout": "0s"},
+			[]string{`timeout is "0s"`, "at least 1s"},
+		},
+		{
+			"retry window of the preflight without a unit",
+			"cloud-provider",
+			values{"preflight": values{"retry_window": 120}},
+			[]string{"preflight.retry_window is 120", "such as 1h or 10m, or 0s for none"},
+		},
+		{
 			"everybody is administrator",
 			"kubernetes-addons",
 			values{"administrator_groups": []any{"system:authenticated"}},
