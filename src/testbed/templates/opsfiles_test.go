@@ -21,6 +21,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cppforlife/go-patch/patch"
+	yamlv2 "gopkg.in/yaml.v2" //nolint:depguard // go-patch works on the types that this version decodes to
 	"gopkg.in/yaml.v3"
 
 	"kubernetes-release/cloud"
@@ -1980,27 +1982,10 @@ var exclusive = [][2]string{
 // notes in the README ask for. The result is what a Director receives.
 func TestOpsFilesCombine(t *testing.T) {
 	t.Parallel()
-	// Those that others must follow come first.
-	rank := func(name string) int {
-		return slices.Index(
-			[]string{
-				"aws.yml", "openstack.yml", "expose-metrics.yml", "single-vm.yml", "combined.yml",
-				"add-worker-pool.yml", "rotate-encryption-key.yml", "remove-old-encryption-key.yml",
-				"use-kms-encryption.yml",
-				"rotate-service-account-key.yml", "use-new-service-account-key.yml",
-			},
-			name,
-		)
-	}
 	names := opsFiles(t)
 	for i, first := range names {
 		for _, second := range names[i+1:] {
-			all := append(slices.Clone(opsCases[first].ops), opsCases[second].ops...)
-			slices.SortFunc(all, func(a, b string) int {
-				// Without a rank an ops-file is applied last.
-				return cmp.Or(cmp.Compare(uint(rank(a)), uint(rank(b))), cmp.Compare(a, b))
-			})
-			d := deployment{ops: slices.Compact(all)}
+			d := deployment{ops: inOrder(opsCases[first].ops, opsCases[second].ops)}
 			if ofSeveralClouds(d.ops) {
 				continue
 			}
@@ -2019,6 +2004,114 @@ func TestOpsFilesCombine(t *testing.T) {
 			}
 		}
 	}
+}
+
+// inOrder are these ops-files, each once, in the order that the notes in the README ask for.
+func inOrder(ops ...[]string) []string {
+	// Those that others must follow come first.
+	rank := func(name string) int {
+		return slices.Index(
+			[]string{
+				"aws.yml", "openstack.yml", "expose-metrics.yml", "single-vm.yml", "combined.yml",
+				"add-worker-pool.yml", "rotate-encryption-key.yml", "remove-old-encryption-key.yml",
+				"use-kms-encryption.yml",
+				"rotate-service-account-key.yml", "use-new-service-account-key.yml",
+			},
+			name,
+		)
+	}
+	all := slices.Concat(ops...)
+	slices.SortFunc(all, func(a, b string) int {
+		// Without a rank an ops-file is applied last.
+		return cmp.Or(cmp.Compare(uint(rank(a)), uint(rank(b))), cmp.Compare(a, b))
+	})
+	return slices.Compact(all)
+}
+
+// TestOrdersOfOpsFilesAreInTheREADME applies each ops-file together with each other one in both orders, after what both
+// require. If that makes a difference, the notes of one of them must name the other one.
+func TestOrdersOfOpsFilesAreInTheREADME(t *testing.T) {
+	t.Parallel()
+	notes := notesOfOpsFiles(t)
+	names := opsFiles(t)
+	for i, first := range names {
+		for _, second := range names[i+1:] {
+			all := inOrder(opsCases[first].ops, opsCases[second].ops)
+			if ofSeveralClouds(all) || strings.Contains(notes[first], "`"+second+"`") ||
+				strings.Contains(notes[second], "`"+first+"`") {
+				continue
+			}
+			required := slices.DeleteFunc(all, func(name string) bool { return name == first || name == second })
+			if applied(t, append(slices.Clone(required), first, second)) !=
+				applied(t, append(slices.Clone(required), second, first)) {
+				t.Errorf("the notes of %s and %s do not say which one comes first", first, second)
+			}
+		}
+	}
+}
+
+// notesOfOpsFiles are the notes of the rows of the README.
+func notesOfOpsFiles(t *testing.T) map[string]string {
+	t.Helper()
+	readme, err := os.ReadFile(filepath.Join(root, "ops-files", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes, rows := map[string]string{}, regexp.MustCompile(`(?m)^\| \[([^\]]+)\].* \| (.*) \|$`)
+	for _, row := range rows.FindAllStringSubmatch(string(readme), -1) {
+		notes[row[1]] = row[2]
+	}
+	return notes
+}
+
+// applied is the manifest with these ops-files, whatever the order of its lists, "" if one does not apply.
+func applied(t *testing.T, ops []string) string {
+	t.Helper()
+	var content any
+	decodeForPatch(t, "manifests/kubernetes.yml", &content)
+	for _, name := range ops {
+		var definitions []patch.OpDefinition
+		decodeForPatch(t, "ops-files/"+name, &definitions)
+		all, err := patch.NewOpsFromDefinitions(definitions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if content, err = all.Apply(content); err != nil {
+			return ""
+		}
+	}
+	return unordered(content)
+}
+
+// decodeForPatch decodes a file of the release to the types on which go-patch works.
+func decodeForPatch(t *testing.T, path string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yamlv2.Unmarshal(text, into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// unordered is equal for contents that differ in the order of lists only.
+func unordered(content any) string {
+	var parts []string
+	switch content := content.(type) {
+	case map[any]any:
+		for key, value := range content {
+			parts = append(parts, fmt.Sprintf("%#v: %s", key, unordered(value)))
+		}
+	case []any:
+		for _, value := range content {
+			parts = append(parts, unordered(value))
+		}
+	default:
+		return fmt.Sprintf("%#v", content)
+	}
+	slices.Sort(parts)
+	return fmt.Sprintf("%T(%s)", content, strings.Join(parts, ", "))
 }
 
 // ofSeveralClouds reports whether a deployment would be in more than one cloud.
