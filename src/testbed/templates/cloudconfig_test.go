@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"kubernetes-release/testbed/lab/director"
@@ -125,6 +127,69 @@ func workerProperties(t *testing.T, name, vars string, opsVars []string) map[str
 		t.Fatal(err)
 	}
 	return cloud.CloudProperties(group(t, p, "worker").Spec, "kubernetes-z1")
+}
+
+// ofSecondCluster is in the ops-file of docs/aws.md for the VM extensions of a second cluster's other groups.
+const ofSecondCluster = "kubernetes-etcd-staging"
+
+// TestVMsOfASecondClusterAreItsOwn is a second cluster of a VPC with each kind of group: none of its VMs has the first
+// cluster's security group, which the network has, or its instance profile.
+func TestVMsOfASecondClusterAreItsOwn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "staging-extensions.yml")
+	for _, s := range snippets(t, "docs/aws.md", "yaml") {
+		if strings.Contains(s.text, ofSecondCluster) {
+			writeFile(t, path, s.text)
+		}
+	}
+	const group, suffix = "sg-0123456789abcdef0", "-staging"
+	text, err := manifest.Interpolate(manifest.Source{
+		Path: filepath.Join(root, "manifests", "cloud-config", "aws-cluster.yml"),
+		Vars: []string{
+			"cluster_name=staging", "security_group=" + group,
+			"control_instance_profile=control" + suffix, "worker_instance_profile=worker" + suffix,
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	merged, err := manifest.MergeCloudConfigs([]manifest.NamedText{
+		{Name: "bosh-deployment", Text: []byte(directorsCloudConfig)}, awsCloudConfig(t, "aws.yml"),
+		{Name: "staging", Text: text},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cloud, err := manifest.ParseCloudConfig("staging", merged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := mustInterpolate(t, deployment{
+		ops: []string{
+			"aws.yml", "use-vm-extensions.yml", "add-worker-pool.yml", "add-worker-pool-aws.yml",
+			"use-separate-etcd.yml",
+		},
+		vars: slices.Concat(poolVars, etcdVars, []string{
+			"control_vm_extension=kubernetes-control" + suffix, "worker_vm_extension=kubernetes-worker" + suffix,
+		}),
+		files: []string{path},
+	})
+	p, err := director.NewPlan(m, cloud, releases(t), &director.State{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Groups) != 4 {
+		t.Errorf("%d groups, want control, etcd, worker and a pool", len(p.Groups))
+	}
+	for _, g := range p.Groups {
+		properties := cloud.CloudProperties(g.Spec, "kubernetes-z1")
+		if got := fmt.Sprint(properties["security_groups"]); got != "["+group+"]" {
+			t.Errorf("%s has the security groups %s, want [%s]", g.Spec.Name, got, group)
+		}
+		profile, has := properties["iam_instance_profile"].(string)
+		if wants := g.Spec.Name != "etcd"; has != wants || has && !strings.HasSuffix(profile, suffix) {
+			t.Errorf("%s has the instance profile %q", g.Spec.Name, profile)
+		}
+	}
 }
 
 // checkZones checks that each instance is in the AWS zone of its subnet, which the CPI requires.
