@@ -1,7 +1,7 @@
-// Package nodedns makes the DNS server of a node answer the queries that its pods send to the address of the cluster's
-// DNS.
+// Package nodedns makes the DNS server of a node answer the queries that its pods send by UDP to the address of the
+// cluster's DNS.
 //
-// The address is one of the node while the job runs, and a table of nftables keeps queries to it from connection
+// The address is one of the node while the job runs, and a table of nftables keeps such queries to it from connection
 // tracking. So they are not translated to the address of a CoreDNS pod by kube-proxy, whose rules belong to connection
 // tracking in each of its modes (nf_nat_inet_fn in net/netfilter/nf_nat_core.c), and arrive at the node's server. The
 // server's own queries to the same address are left alone, which its user tells: kube-proxy sends them to the pods.
@@ -131,8 +131,10 @@ func (c Config) transaction(tx *knftables.Transaction, pods []netip.Addr) {
 	for _, pod := range pods {
 		tx.Add(&knftables.Element{Set: isolated, Key: []string{pod.String()}})
 	}
-	const ports = "meta l4proto { tcp, udp } th"
-	query := knftables.Concat("ip daddr", c.Address, ports, "dport 53")
+	// Queries by TCP go to CoreDNS pods. Servers have memory for each connection, so node-firewall limits those of each
+	// pod (pods.max_dns_connections), and it counts only what connection tracking has.
+	query := knftables.Concat("ip daddr", c.Address, "udp dport 53")
+	anyQuery := knftables.Concat("ip daddr", c.Address, "meta l4proto { tcp, udp } th dport 53")
 	user := strconv.Itoa(c.UserID)
 	for _, chain := range []struct {
 		name     string
@@ -147,11 +149,11 @@ func (c Config) transaction(tx *knftables.Transaction, pods []netip.Addr) {
 		}},
 		{"output", knftables.OutputHook, knftables.RawPriority, []string{
 			knftables.Concat(query, "meta skuid !=", user, "counter notrack"),
-			knftables.Concat("ip saddr", c.Address, ports, "sport 53 notrack"), // the answers
+			knftables.Concat("ip saddr", c.Address, "udp sport 53 notrack"), // the answers
 		}},
 		{"loop", knftables.OutputHook, knftables.FilterPriority, []string{
 			// Without kube-proxy's rules, the server would ask itself.
-			knftables.Concat(query, "meta skuid", user, "counter reject"),
+			knftables.Concat(anyQuery, "meta skuid", user, "counter reject"),
 		}},
 	} {
 		tx.Add(&knftables.Chain{

@@ -24,6 +24,7 @@ import (
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/exposition"
 	"kubernetes-release/internal/nettest"
+	"kubernetes-release/nodefirewall"
 )
 
 const (
@@ -324,10 +325,10 @@ func ask(n nettest.Namespace, user uint32, network string) (who string, err erro
 	return who, err
 }
 
-// expect expects an answer of a server, to UDP and to TCP.
+// expect expects an answer of a server to UDP, and one of the cluster's CoreDNS to TCP, whoever answers the other.
 func expect(t *testing.T, what string, n nettest.Namespace, user uint32, want string) {
 	t.Helper()
-	for _, network := range []string{"udp", "tcp"} {
+	for network, want := range map[string]string{"udp": want, "tcp": fromPod} {
 		if got, err := ask(n, user, network); got != want || err != nil {
 			t.Errorf("%s by %s: %q answers (%v), want %s", what, network, got, err, want)
 		}
@@ -363,13 +364,13 @@ func TestPodsNoticeNothing(t *testing.T) {
 	expect(t, "a process of the node", w.node, 0, fromNode)
 	expect(t, "the server itself", w.node, serverUser, fromPod)
 
-	// Nothing of it is in the table of connections, which may be full.
+	// Nothing of UDP is in the table of connections, which may be full.
 	output := new(strings.Builder)
 	if _, err := exec.LookPath("conntrack"); err == nil {
 		w.node.Run(t, "conntrack -F")
 		expect(t, "a pod again", w.pod, 0, fromNode)
 		if err := w.node.Do(func() error {
-			command := exec.Command("conntrack", "-L", "--orig-src", podAddress)
+			command := exec.Command("conntrack", "-L", "-p", "udp", "--orig-src", podAddress)
 			command.Stdout = output
 			return command.Run()
 		}); err != nil {
@@ -437,6 +438,50 @@ func TestIsolatedPodsAskTheCluster(t *testing.T) {
 			}
 			return nil
 		})
+	}
+}
+
+// TestConnectionsOfPodsAreLimited is a pod that opens as many connections to the cluster's DNS as it can, on a node
+// whose server answers and whose firewall limits them.
+func TestConnectionsOfPodsAreLimited(t *testing.T) {
+	const many, limit = 60, 20
+	w := newWorld(t)
+	records := filepath.Join(w.dir, "records.json")
+	if err := os.WriteFile(records, []byte(`{
+		"record_keys": ["id", "instance_group", "az", "network", "deployment", "ip", "domain"],
+		"record_infos": [["id", "worker", "z1", "private", "prod", "10.0.0.4", "bosh"]]
+	}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.node.Do(func() error {
+		firewall, err := nodefirewall.New(nodefirewall.Config{
+			PodCIDR: netip.MustParsePrefix("10.244.0.0/16"), Connections: nodefirewall.Connections{DNS: limit},
+			Deployment: nodefirewall.Deployment{Name: "prod", Domain: "bosh", Records: records},
+		}, slog.Default())
+		if err != nil {
+			return err
+		}
+		return firewall.Apply(t.Context())
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.serveNode(t)
+	w.keep(t, interval)
+	w.awaitActive(t, true)
+	opened := 0
+	err := w.pod.Do(func() error {
+		for range many {
+			connection, err := net.DialTimeout("tcp", clusterDNS+":53", 5*time.Second)
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { _ = connection.Close() })
+			opened++
+		}
+		return nil
+	})
+	if opened != limit {
+		t.Errorf("a pod opened %d connections, want %d: %v", opened, limit, err)
 	}
 }
 
