@@ -3,7 +3,8 @@
 // metadata.
 //
 // The table is one of its own beside those of kube-proxy, flannel, network-policy and the agent. It only ever drops or
-// rejects, so a packet must pass all tables (nft(8): accept ends the evaluation of one chain, drop that of all).
+// rejects, so a packet must pass all tables (nft(8): accept ends the evaluation of one chain, drop that of all). In
+// what passes, it changes the marks of the tunnel's packets and the segment size of new connections of TCP.
 package nodefirewall
 
 import (
@@ -202,6 +203,11 @@ func (c Config) rules() map[string][]string {
 		rules[chain] = append(rules[chain], knftables.Concat(parts...))
 	}
 	pods := c.PodCIDR.String()
+	// Pods' links have an MTU of 1500, whatever the tunnel's device and the VM's interface have: where the network
+	// drops the kernel's messages about it, long packets of TCP would be lost. rt mtu is the smaller one of both
+	// directions (get_tcpmss in net/netfilter/nft_rt.c), and the kernel only lowers the option
+	// (nft_exthdr_tcp_set_eval in net/netfilter/nft_exthdr.c).
+	add("forward", "tcp flags & (syn | rst) == syn tcp option maxseg size set rt mtu")
 	// Clients get an error at once, and not after a timeout.
 	const reject = "counter reject with tcp reset"
 	if ports := list(c.OverlayPorts); ports != "" {

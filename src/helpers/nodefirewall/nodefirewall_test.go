@@ -745,6 +745,67 @@ func TestTheOverlayEndsAtPods(t *testing.T) {
 	}
 }
 
+// TestSegmentsFitTheWay is a pod that connects to another one through the tunnel, and to a machine beyond the VM's
+// interface, which both have a smaller MTU than the pod's link; by IPv6 too. The other ends do not know it.
+func TestSegmentsFitTheWay(t *testing.T) {
+	const tunnelMTU, interfaceMTU, headers, headersIPv6 = 1410, 1460, 40, 60
+	w := newWorld(t)
+	w.node.Run(t, fmt.Sprintf("ip link set flannel.1 mtu %d\nip link set eth0 mtu %d", tunnelMTU, interfaceMTU))
+	w.node.Run(t, "ip -6 addr add fd01::1/64 dev veth1 nodad")
+	w.pod.Run(t, "ip -6 addr add fd01::7/64 dev eth0 nodad\nip -6 route add default via fd01::1")
+	w.network.Run(t, "ip -6 route add fd01::/64 via fd00::4")
+	accepted := make(chan int, 1)
+	w.network.accept(t, 80, func(connection net.Conn) {
+		accepted <- segmentSize(t, connection)
+		_ = connection.Close()
+	})
+	expect := func(what string, fits bool) {
+		t.Helper()
+		for address, most := range map[string]int{
+			remotePod + ":80": tunnelMTU - headers, otherNode + ":80": interfaceMTU - headers,
+			"[fd00::1]:80": interfaceMTU - headersIPv6,
+		} {
+			var own int
+			if err := w.pod.Do(func() error {
+				connection, err := net.DialTimeout("tcp", address, arrival)
+				if err != nil {
+					return err
+				}
+				own = segmentSize(t, connection)
+				return connection.Close()
+			}); err != nil {
+				t.Fatalf("%s: %s: %v", what, address, err)
+			}
+			for who, size := range map[string]int{"the pod": own, "the other end": <-accepted} {
+				if (size <= most) != fits {
+					t.Errorf("%s: %s: %s sends segments of %d bytes; %d fit", what, address, who, size, most)
+				}
+			}
+		}
+	}
+	expect("without the table", false)
+	w.apply(t, w.firewall(t, nil))
+	expect("with the table", true)
+}
+
+// segmentSize is how many bytes a connection sends in one packet at most.
+func segmentSize(t *testing.T, connection net.Conn) int {
+	t.Helper()
+	raw, err := connection.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	var size int
+	controlErr := raw.Control(func(fd uintptr) {
+		size, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG)
+	})
+	if err := errors.Join(controlErr, err); err != nil {
+		t.Error(err)
+	}
+	return size
+}
+
 // TestPodsDoNotReachPortsOfTheControlPlane tries etcd, its peers, the endpoint at which VMs join, and kubelets.
 func TestPodsDoNotReachPortsOfTheControlPlane(t *testing.T) {
 	w := newWorld(t)

@@ -322,7 +322,7 @@ var everything = map[string]values{
 		},
 		"backend":    "vxlan",
 		"nftables":   false,
-		"mtu":        8951,
+		"mtu":        9001,
 		"vni":        7,
 		"log_level":  4,
 		"post_start": values{"timeout": "1m30s"},
