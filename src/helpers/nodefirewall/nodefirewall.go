@@ -291,7 +291,8 @@ func (c Config) rules() map[string][]string {
 		add("prerouting", "iifname", podDevices, notTheWayBack)
 	}
 	if c.Metadata.Restricted {
-		const tcp = "meta l4proto tcp" // it serves HTTP only
+		// It serves HTTP only. On Google Cloud and Oracle's, a VM has no DNS server but the one at the same address.
+		const tcp = "tcp dport != 53"
 		for _, address := range metadataAddresses {
 			if !c.Metadata.Pods {
 				add("forward", address, tcp, reject)

@@ -893,7 +893,7 @@ func TestOnlyUsersThatAreNamedReadMetadata(t *testing.T) {
 	expect("a user", w.node, 1000, false)
 	expect("a pod", w.pod, 0, false)
 	for what, address := range map[string]string{
-		"another address": otherNode + ":80", "Azure's DNS": "168.63.129.16:53",
+		"another address": otherNode + ":80", "Azure's DNS": "168.63.129.16:53", "Google Cloud's DNS": metadata + ":53",
 	} {
 		if err := w.node.dial(t, 1000, address); err != nil {
 			t.Errorf("a user to %s: %v", what, err)
