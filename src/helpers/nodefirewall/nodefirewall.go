@@ -254,6 +254,11 @@ func (c Config) rules() map[string][]string {
 		// in Go that listen on 0.0.0.0 accept it (favoriteAddrFamily in net/ipsock_posix.go).
 		add("input", "iifname", podDevices, "tcp dport", ports, reject)
 		add("forward", "ip saddr", pods, "ip daddr @"+instances, "tcp dport", ports, reject)
+		// A node port leads pods of other nodes there, with their node's address. Answers are left alone: their port is
+		// that of who asked, which can be any. So are the VM's own processes with Services, which come by lo.
+		const translated = "ct direction original ct status dnat"
+		add("input", "iifname != lo", translated, "tcp dport", ports, reject)
+		add("forward", translated, "ip daddr @"+instances, "tcp dport", ports, reject)
 	}
 	for _, local := range c.LocalPorts {
 		port := fmt.Sprintf("tcp dport %d", local.Port)

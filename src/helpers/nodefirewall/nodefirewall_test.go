@@ -863,6 +863,67 @@ func TestPodsDoNotReachPortsOfTheControlPlane(t *testing.T) {
 	}
 }
 
+// TestServicesDoNotLeadToPortsOfTheControlPlane is a pod of another node, whose packets have that node's address, and a
+// machine that is none: they connect by node ports of this one to Services with the addresses of VMs.
+func TestServicesDoNotLeadToPortsOfTheControlPlane(t *testing.T) {
+	w := newWorld(t)
+	w.node.serve(t, 2379, 8080)
+	w.network.serve(t, 2379, 6443)
+	w.pod.serve(t, 2379)
+	w.node.Run(t, `
+		nft add chain ip test prerouting {type nat hook prerouting priority dstnat;}
+		nft add chain ip test output {type nat hook output priority -100;}
+		nft add rule ip test postrouting ip daddr `+otherNode+` masquerade`)
+	for port, endpoint := range map[int]string{
+		30001: otherNode + ":2379", 30002: ownAddress + ":2379",
+		30003: otherNode + ":6443", 30004: ownAddress + ":8080", 30005: podAddress + ":2379",
+	} {
+		for _, chain := range []string{"prerouting", "output"} {
+			w.node.Run(t, fmt.Sprintf("nft add rule ip test %s ip daddr %s tcp dport %d dnat to %s",
+				chain, ownAddress, port, endpoint))
+		}
+	}
+	at := func(port int) string { return net.JoinHostPort(ownAddress, strconv.Itoa(port)) }
+	expect := func(what string, reached bool) {
+		t.Helper()
+		for _, source := range []string{otherNode, stranger} {
+			for _, port := range []int{30001, 30002} {
+				err := w.network.dialFrom(t, 0, source, at(port))
+				if (err == nil) != reached {
+					t.Errorf("%s: %s to node port %d: %v, want connected %t", what, source, port, err, reached)
+				}
+				if timedOut(err) {
+					t.Errorf("%s: %s to node port %d: %v, want a refusal", what, source, port, err)
+				}
+			}
+			for _, port := range []int{30003, 30004, 30005} {
+				if err := w.network.dialFrom(t, 0, source, at(port)); err != nil {
+					t.Errorf("%s: %s to node port %d: %v", what, source, port, err)
+				}
+			}
+		}
+		for port := 30001; port <= 30005; port++ {
+			if err := w.node.dial(t, 1000, at(port)); err != nil {
+				t.Errorf("%s: a process of the node to node port %d: %v", what, port, err)
+			}
+		}
+		// The answers go to a port that is blocked, as any can be the source of a connection.
+		client := net.Dialer{Timeout: arrival, LocalAddr: &net.TCPAddr{IP: net.ParseIP(otherNode), Port: 10250}}
+		if err := w.network.Do(func() error {
+			connection, err := client.Dial("tcp", ownAddress+":30003")
+			if err != nil {
+				return err
+			}
+			return errors.Join(connection.(*net.TCPConn).SetLinger(0), connection.Close()) // the port is free at once
+		}); err != nil {
+			t.Errorf("%s: from port 10250: %v", what, err)
+		}
+	}
+	expect("without the table", true)
+	w.apply(t, w.firewall(t, nil))
+	expect("with the table", false)
+}
+
 // TestOnlyUsersThatAreNamedReadMetadata connects as other users, and as a pod where the hop limit would let it.
 func TestOnlyUsersThatAreNamedReadMetadata(t *testing.T) {
 	w := newWorld(t)
