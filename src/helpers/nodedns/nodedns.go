@@ -38,6 +38,8 @@ import (
 const (
 	// Table is the name of the table, of the family ip.
 	Table = "node-local-dns"
+	// answersTable is the name of another, for answers, which stays as long as the node has the address.
+	answersTable = Table + "-answers"
 	// isolated is the set of the pods to which network policies apply that select their egress.
 	isolated = "isolated"
 	// interval is how often the server is asked, and patience how many answers in turn may be late. A server that has
@@ -122,10 +124,15 @@ func (c Config) link() (netlink.Link, *netlink.Addr, error) {
 	return loopback, &netlink.Addr{IPNet: network, Scope: int(netlink.SCOPE_HOST)}, nil
 }
 
-// transaction replaces the whole table in one step.
-func (c Config) transaction(tx *knftables.Transaction, pods []netip.Addr) {
+// deleteTable deletes the table, whether there is one or not.
+func deleteTable(tx *knftables.Transaction) {
 	tx.Add(&knftables.Table{}) // so that there is one to delete
 	tx.Delete(&knftables.Table{})
+}
+
+// transaction replaces the whole table in one step.
+func (c Config) transaction(tx *knftables.Transaction, pods []netip.Addr) {
+	deleteTable(tx)
 	tx.Add(&knftables.Table{Comment: knftables.PtrTo("rules of the BOSH job node-local-dns")})
 	tx.Add(&knftables.Set{Name: isolated, Type: "ipv4_addr"})
 	for _, pod := range pods {
@@ -149,7 +156,6 @@ func (c Config) transaction(tx *knftables.Transaction, pods []netip.Addr) {
 		}},
 		{"output", knftables.OutputHook, knftables.RawPriority, []string{
 			knftables.Concat(query, "meta skuid !=", user, "counter notrack"),
-			knftables.Concat("ip saddr", c.Address, "udp sport 53 notrack"), // the answers
 		}},
 		{"loop", knftables.OutputHook, knftables.FilterPriority, []string{
 			// Without kube-proxy's rules, the server would ask itself.
@@ -165,12 +171,28 @@ func (c Config) transaction(tx *knftables.Transaction, pods []netip.Addr) {
 	}
 }
 
+// answersTransaction replaces the table of answers. To connection tracking, an answer after the table of queries has
+// been removed would be a new connection, to which the next query of the same socket belongs: kube-proxy's rules would
+// not see that one.
+func (c Config) answersTransaction(tx *knftables.Transaction) {
+	deleteTable(tx)
+	tx.Add(&knftables.Table{Comment: knftables.PtrTo("rules of the BOSH job node-local-dns")})
+	tx.Add(&knftables.Chain{
+		Name: "output", Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(knftables.OutputHook),
+		Priority: knftables.PtrTo(knftables.RawPriority),
+	})
+	tx.Add(&knftables.Rule{
+		Chain: "output", Rule: knftables.Concat("ip saddr", c.Address, "udp sport 53 notrack"),
+	})
+}
+
 // Interception keeps the table while the node's server answers.
 type Interception struct {
 	config Config
-	nft    knftables.Interface
-	log    *slog.Logger
-	clock  clock.PassiveClock
+	// nft is for the table of queries, and answers for that of answers.
+	nft, answers knftables.Interface
+	log          *slog.Logger
+	clock        clock.PassiveClock
 	// interval is how often the server is asked.
 	interval time.Duration
 	// active is whether this process has written a table, last with these pods.
@@ -191,14 +213,23 @@ func New(config Config, log *slog.Logger) (*Interception, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nftables: %w", err)
 	}
-	return &Interception{config: config, nft: nft, log: log, clock: clock.RealClock{}, interval: interval}, nil
+	answers, err := knftables.New(knftables.IPv4Family, answersTable)
+	if err != nil {
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	return &Interception{
+		config: config, nft: nft, answers: answers, log: log, clock: clock.RealClock{}, interval: interval,
+	}, nil
 }
 
 // Keep writes the table while the server answers, and removes it otherwise and when ctx ends. An error means that a
 // table could not be written or removed.
 func (i *Interception) Keep(ctx context.Context) error {
 	defer func() {
-		if err := errors.Join(i.remove("the job stops"), i.config.removeAddress()); err != nil {
+		// Without the address there are no answers.
+		if err := errors.Join(
+			i.remove("the job stops"), i.config.removeAddress(), removeTable(i.answers, answersTable),
+		); err != nil {
 			i.log.Error("cannot undo the interception", "error", err)
 		}
 	}()
@@ -282,7 +313,12 @@ func (i *Interception) write(ctx context.Context, pods []netip.Addr) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	tx := i.nft.NewTransaction()
+	tx := i.answers.NewTransaction()
+	i.config.answersTransaction(tx)
+	if err := i.answers.Run(ctx, tx); err != nil {
+		return fmt.Errorf("write the table %s of nftables: %w", answersTable, err)
+	}
+	tx = i.nft.NewTransaction()
 	i.config.transaction(tx, pods)
 	if err := i.nft.Run(ctx, tx); err != nil {
 		return fmt.Errorf("write the table %s of nftables: %w", Table, err)
@@ -298,19 +334,26 @@ func (i *Interception) write(ctx context.Context, pods []netip.Addr) error {
 	return nil
 }
 
-// remove removes the table, also when the process is about to end.
+// remove removes the table of queries.
 func (i *Interception) remove(reason string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), applyTimeout)
-	defer cancel()
-	tx := i.nft.NewTransaction()
-	tx.Add(&knftables.Table{})
-	tx.Delete(&knftables.Table{})
-	if err := i.nft.Run(ctx, tx); err != nil {
-		return fmt.Errorf("remove the table %s of nftables: %w", Table, err)
+	if err := removeTable(i.nft, Table); err != nil {
+		return err
 	}
 	i.removed = true
 	if i.active.Swap(false) {
 		i.log.Info("removed the table: queries go to the cluster's DNS", "reason", reason)
+	}
+	return nil
+}
+
+// removeTable removes a table, also when the process is about to end.
+func removeTable(nft knftables.Interface, name string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), applyTimeout)
+	defer cancel()
+	tx := nft.NewTransaction()
+	deleteTable(tx)
+	if err := nft.Run(ctx, tx); err != nil {
+		return fmt.Errorf("remove the table %s of nftables: %w", name, err)
 	}
 	return nil
 }

@@ -125,6 +125,12 @@ func (s *server) closeLater(closers ...io.Closer) {
 // serve starts a server at addresses in a namespace.
 func serve(t *testing.T, n nettest.Namespace, says string, addresses ...string) *server {
 	t.Helper()
+	return serveAfter(t, n, 0, says, addresses...)
+}
+
+// serveAfter starts one whose answers by UDP are late.
+func serveAfter(t *testing.T, n nettest.Namespace, delay time.Duration, says string, addresses ...string) *server {
+	t.Helper()
 	s := &server{}
 	t.Cleanup(s.stop)
 	for _, address := range addresses {
@@ -147,7 +153,7 @@ func serve(t *testing.T, n nettest.Namespace, says string, addresses ...string) 
 					return
 				}
 				if reply, err := answer(buffer[:length], says); err == nil {
-					_, _ = udp.WriteTo(reply, from)
+					time.AfterFunc(delay, func() { _, _ = udp.WriteTo(reply, from) })
 				}
 			}
 		}()
@@ -403,6 +409,64 @@ func TestPodsNoticeNothing(t *testing.T) {
 	if state, err := w.state(); err != nil || strings.Contains(state, Table) || strings.Contains(state, clusterDNS) {
 		t.Errorf("after the end: %v\n%s", err, state)
 	}
+}
+
+// TestLateAnswersBindNoSocket is a pod that asks again from the same port, after the node's server has been found
+// unwell, and has answered the first query late.
+func TestLateAnswersBindNoSocket(t *testing.T) {
+	w := newWorld(t)
+	if err := w.node.Do(w.config.AddAddress); err != nil {
+		t.Fatal(err)
+	}
+	serveAfter(t, w.node, time.Second, fromNode, clusterDNS+":53")
+	health := serve(t, w.node, fromNode, healthPort)
+	w.keep(t, interval)
+	w.awaitActive(t, true)
+	var socket net.Conn
+	if err := w.pod.Do(func() (err error) {
+		socket, err = net.DialTimeout("udp", clusterDNS+":53", time.Second)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = socket.Close() })
+	send := func() {
+		t.Helper()
+		query, err := (&dnsmessage.Message{Questions: []dnsmessage.Question{{
+			Name: dnsmessage.MustNewName("name.example."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET,
+		}}}).Pack()
+		if err == nil {
+			_, err = socket.Write(query)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(what, want string) {
+		t.Helper()
+		if err := socket.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		packet := make([]byte, 512)
+		length, err := socket.Read(packet)
+		var message dnsmessage.Message
+		if err == nil {
+			err = message.Unpack(packet[:length])
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		who := netip.AddrFrom4(message.Answers[0].Body.(*dnsmessage.AResource).A).String()
+		if who != want {
+			t.Errorf("%s: %s answers, want %s", what, who, want)
+		}
+	}
+	send()
+	health.stop()
+	w.awaitActive(t, false)
+	expect("the first query", fromNode)
+	send()
+	expect("the second query", fromPod)
 }
 
 // TestIsolatedPodsAskTheCluster: network policies decide about the queries of pods to which policies for egress apply,
