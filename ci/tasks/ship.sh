@@ -18,6 +18,8 @@ make final-release VERSION="$version"
 
 git add .final_builds releases config/blobs.yml
 git -c user.name="$GIT_USER_NAME" -c user.email="$GIT_USER_EMAIL" commit --quiet --message "Release $version"
+# Whoever checks the tag out gets what was built and tested, without commits that the branch has got since.
+git tag "v$version"
 git clone --quiet . "$shipped"
 
 cp ".build/release/kubernetes-$version.tgz" "$published/"

@@ -189,6 +189,7 @@ func (c *checker) checkJob(j job) {
 					c.add("%s: %s is in no artifact of the job", where, path)
 				}
 			}
+			c.checkTag(where, s.Params)
 			artifacts[s.Put] = true
 		case s.Get != "":
 			artifacts[s.Get] = true
@@ -200,6 +201,14 @@ func (c *checker) checkJob(j job) {
 		if !used {
 			c.add("job %s: no step uses the output %s of a task", j.Name, name)
 		}
+	}
+}
+
+// checkTag: the git resource tags after it has rebased or merged (its assets/out), so the tag would have commits of the
+// branch that no job has tested. A rebase also leaves tags of tasks behind, on commits that are not in the branch.
+func (c *checker) checkTag(where string, params map[string]any) {
+	if params["rebase"] != nil || params["merge"] != nil && params["tag"] != nil {
+		c.add("%s: it would tag what nobody has tested; tag in the task, and push with merge alone", where)
 	}
 }
 

@@ -74,6 +74,8 @@ func TestMistakesAreFound(t *testing.T) {
 			"    ensure:\n      put: conformance-results\n      params: {file: results/conformance.tgz}\n", "",
 			"job conformance: no step uses the output results",
 		},
+		{"merge: true", "rebase: true", "tag in the task"},
+		{"merge: true", "merge: true, tag: published/tag", "tag in the task"},
 	} {
 		changed := strings.Replace(text, mistake.old, mistake.new, 1)
 		if changed == text {
@@ -336,9 +338,33 @@ func TestTaskScriptsRun(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(dir, "repository", "config", "private.yml")); err == nil {
 				t.Error("the blobstore's credentials are left in the work tree")
 			}
+			if name == "ship" {
+				checkShipped(t, dir)
+			}
 		})
 	}
 }
+
+// checkShipped: the tag is that of the commit with the release, on top of what was tested.
+func checkShipped(t *testing.T, dir string) {
+	t.Helper()
+	commits := func(repository string, revisions ...string) string {
+		command := exec.Command("git", append([]string{"rev-parse"}, revisions...)...)
+		command.Dir = filepath.Join(dir, repository)
+		output, err := command.CombinedOutput()
+		if err != nil {
+			t.Errorf("git rev-parse %q: %v\n%s", revisions, err, output)
+		}
+		return string(output)
+	}
+	tagged := commits("shipped", "v1.2.3", "v1.2.3^")
+	if want := commits("shipped", "HEAD") + commits("repository", testedTag); tagged != want {
+		t.Errorf("the tag and its parent are\n%swant\n%s", tagged, want)
+	}
+}
+
+// testedTag marks the commit that the tasks get.
+const testedTag = "tested"
 
 // layOut writes what the pipeline's resources provide.
 func layOut(t *testing.T, dir string, config *task) {
@@ -363,7 +389,7 @@ func layOut(t *testing.T, dir string, config *task) {
 			write("repository/CHANGELOG.md", "# Changelog\n\n## 1.2.3\n\nNews.\n\n## 1.2.2\n\nOld.\n", 0o644)
 			write("repository/config/final.yml", "name: kubernetes\n", 0o644)
 			git := "git init --quiet && git add --all && git -c user.name=a -c user.email=a@example.com commit " +
-				"--quiet -m a"
+				"--quiet -m a && git tag " + testedTag
 			command := exec.Command("bash", "-c", git)
 			command.Dir = filepath.Join(dir, "repository")
 			if output, err := command.CombinedOutput(); err != nil {
