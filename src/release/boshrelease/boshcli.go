@@ -109,12 +109,11 @@ func (c *boshCLI) folder(
 // write writes a release's tarball to the temporary folder and returns its path.
 func (c *boshCLI) write(release boshrel.Release) (string, error) {
 	c.reporter.part.Say("writing the tarball")
-	tarball, err := c.releases.NewArchiveWriter().Write(release, nil)
-	if err != nil {
-		return "", err
-	}
+	return c.releases.NewArchiveWriter().Write(release, nil)
+}
+
+func (c *boshCLI) finish() {
 	c.step.Finish("packed %d jobs, packages and licenses", c.reporter.packed.Load())
-	return tarball, nil
 }
 
 // createRelease creates the tarball of a dev release from its folder, in a temporary folder, and returns its path.
@@ -129,7 +128,11 @@ func (b Builder) createRelease(name, staging, temporary string, number version.V
 	if err != nil {
 		return "", err
 	}
-	return cli.write(release)
+	if tarball, err = cli.write(release); err != nil {
+		return "", err
+	}
+	cli.finish()
+	return tarball, nil
 }
 
 // countEntries counts the jobs, the packages and the license of a release.

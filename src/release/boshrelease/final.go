@@ -187,13 +187,17 @@ func (b Builder) finalize(
 		UploadBlobs(); err != nil {
 		return "", err
 	}
-	if err := folder.FinalizeRelease(release, false); err != nil {
-		return "", err
-	}
+	// Before the release is in the index, because a version that is there is refused: what fails must be repeatable.
+	// Finalizing changes nothing in the tarball, because BuildRelease uses archives of earlier final releases already
+	// (bosh-cli: release/resource/resource.go, Build and Finalize).
 	written, err := cli.write(release)
 	if err != nil {
 		return "", err
 	}
+	if err := folder.FinalizeRelease(release, false); err != nil {
+		return "", err
+	}
+	cli.finish()
 	tarball := filepath.Join(".build", "release", fmt.Sprintf("%s-%s.tgz", name, number.AsString()))
 	return tarball, errors.Join(os.Chmod(written, 0o644), os.Rename(written, filepath.Join(b.Root, tarball)))
 }

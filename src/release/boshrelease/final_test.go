@@ -295,6 +295,27 @@ func TestFailedFinalReleaseCanBeRepeated(t *testing.T) {
 	}
 }
 
+// TestFailedTarballCanBeRepeated has a tar that fails at first: bosh-cli unpacks the licenses with it for the tarball,
+// after everything is built, as when the disk is full.
+func TestFailedTarballCanBeRepeated(t *testing.T) {
+	b := committed(t)
+	broken := t.TempDir()
+	tar := filepath.Join(broken, "tar")
+	if err := os.WriteFile(tar, []byte("#!/bin/bash\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", broken+":"+os.Getenv("PATH"))
+	if _, err := b.BuildFinal(t.Context(), "1.0.0"); err == nil || !strings.Contains(err.Error(), "'tar ") {
+		t.Fatalf("with a tar that fails: %v", err)
+	}
+	if err := os.Remove(tar); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.BuildFinal(t.Context(), "1.0.0"); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestWriteBlobs has the stock CLI build a release in the repository, and compares it with the builder's.
 func TestWriteBlobs(t *testing.T) {
 	b := committed(t)
