@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"regexp"
 
-	boshrel "github.com/cloudfoundry/bosh-cli/v7/release"
 	"github.com/cloudfoundry/bosh-cli/v7/releasedir"
 	boshblob "github.com/cloudfoundry/bosh-utils/blobstore"
 	boshlog "github.com/cloudfoundry/bosh-utils/logger"
@@ -62,20 +61,32 @@ func (b Builder) checkFinal(ctx context.Context, number string) (boshblob.Digest
 	index := releasedir.NewFSReleaseIndex(
 		"final", filepath.Join(b.Root, "releases"), indexReporter{}, boshuuid.NewGenerator(), files,
 	)
-	exists, err := index.Contains(boshrel.NewRelease(name, number, "", false, nil, nil, nil, nil, false, "", files))
-	if err != nil {
+	if err := mustBeLater(index, name, number); err != nil {
 		return nil, err
-	}
-	if exists {
-		return nil, &VersionError{
-			number,
-			fmt.Sprintf("it exists in releases/%s/index.yml; choose a version that does not", name),
-		}
 	}
 	if err := b.mustBeCommitted(ctx); err != nil {
 		return nil, err
 	}
 	return openBlobstore(ctx, b.Root, files)
+}
+
+// mustBeLater returns a *VersionError unless the version is later than all that exist: "latest" in a manifest would
+// never mean it, and the versions of dev releases, which begin with the last tag, would go back.
+func mustBeLater(index releasedir.ReleaseIndex, name, number string) error {
+	parsed, err := version.NewVersionFromString(number)
+	if err != nil {
+		return &VersionError{number, err.Error()}
+	}
+	last, err := index.LastVersion(name)
+	if err != nil {
+		return err
+	}
+	if last != nil && !parsed.IsGt(*last) {
+		return &VersionError{
+			number, fmt.Sprintf("it must be later than %s, the last in releases/%s/index.yml", last, name),
+		}
+	}
+	return nil
 }
 
 // mustBeCommitted returns a *DirtyError if the work tree has changes other than what a final release itself writes, so

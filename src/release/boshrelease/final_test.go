@@ -200,7 +200,10 @@ func TestRefusesFinalRelease(t *testing.T) {
 	)
 	commit(t, b)
 
-	for _, number := range []string{"", "1", "1.2", "v1.2.0", "1.2.0+dev.1", "1.02.0", "1.2.0-", "latest", "1.0.0"} {
+	for _, number := range []string{
+		"", "1", "1.2", "v1.2.0", "1.2.0+dev.1", "1.02.0", "1.2.0-", "latest",
+		"1.0.0", "0.9.0", "1.0.0-rc.1", // not later than the last
+	} {
 		var refused *VersionError
 		if _, err := b.BuildFinal(t.Context(), number); !errors.As(err, &refused) || refused.Version != number {
 			t.Errorf("version %q: got %v", number, err)
