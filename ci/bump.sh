@@ -1,6 +1,8 @@
 #!/bin/bash
 # Pins the newest patch version of each program in src/components, and of what its own packages require of it. Minor versions are a
-# decision: Renovate proposes them (renovate.json). A version whose modules cannot be fetched is left out.
+# decision: Renovate proposes them (renovate.json). A version whose modules cannot be fetched is left out. So are two programs:
+# * aws-load-balancer-controller is pinned by commit, because its module path lacks the major version of its tags.
+# * network-policy has the version of a `replace`, k3s' fork of kube-router.
 set -euo pipefail
 cd "$(dirname "$0")/../src/components"
 saved=$(mktemp -d)
@@ -61,3 +63,9 @@ bump cni-plugins github.com/containernetworking/plugins
 bump flannel github.com/flannel-io/flannel
 bump coredns github.com/coredns/coredns
 bump cloud-provider-aws k8s.io/cloud-provider-aws
+bump cloud-provider-openstack k8s.io/cloud-provider-openstack
+bump csi github.com/kubernetes-sigs/aws-ebs-csi-driver
+bump csi github.com/kubernetes-csi/external-attacher/v4
+bump csi github.com/kubernetes-csi/external-provisioner/v6
+bump csi github.com/kubernetes-csi/external-resizer/v2
+bump csi github.com/kubernetes-csi/external-snapshotter/v8

@@ -61,6 +61,36 @@ func TestBuildsAreReproducible(t *testing.T) {
 	}
 }
 
+// TestBumpMovesEveryPin looks for each program's module in the calls of bump in ci/bump.sh.
+func TestBumpMovesEveryPin(t *testing.T) {
+	script, err := os.ReadFile("../../../ci/bump.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := map[string][]string{} // modules by pin
+	for line := range strings.Lines(string(script)) {
+		if words := strings.Fields(line); len(words) > 2 && words[0] == "bump" {
+			moved[words[1]] = append(moved[words[1]], words[2:]...)
+		}
+	}
+	byHand := []string{"aws-load-balancer-controller", "network-policy"} // the script says why
+	for _, c := range All() {
+		if slices.Contains(byHand, c.Pin) {
+			continue
+		}
+		wanted := []string{c.Module}
+		for _, program := range c.Merged {
+			wanted = append(wanted, program.Package)
+		}
+		for _, pkg := range wanted {
+			of := func(module string) bool { return strings.HasPrefix(pkg+"/", module+"/") }
+			if !slices.ContainsFunc(moved[c.Pin], of) {
+				t.Errorf("ci/bump.sh moves no module of %s in the pin %s", pkg, c.Pin)
+			}
+		}
+	}
+}
+
 // TestPins compares the components with the pins: each pin must require its module and list the programs as tools.
 func TestPins(t *testing.T) {
 	built := map[string]bool{}
