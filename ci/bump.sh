@@ -6,7 +6,25 @@
 set -euo pipefail
 cd "$(dirname "$0")/../src/components"
 saved=$(mktemp -d)
-trap 'rm -rf "$saved"' EXIT
+
+# save keeps the files that a step of COMPONENT edits, until the step is complete or undone.
+save() {
+  tar -C ../.. -cf "$saved/new.tar" "src/components/$1" src/{helpers,release,testbed,tools/conformance}/go.{mod,sum} \
+    CHANGELOG.md docs/versions.md
+  mv "$saved/new.tar" "$saved/files.tar" # never half of it, which would empty a file
+}
+
+undo() {
+  if [[ -e $saved/files.tar ]]; then tar -C ../.. -xf "$saved/files.tar"; fi
+  complete
+}
+
+complete() {
+  rm -f "$saved/files.tar"
+}
+
+# A step that is interrupted, also by a signal, is undone: half of it could be committed.
+trap 'undo; rm -rf "$saved"' EXIT
 
 # newest MODULE VERSION: the newest version with the same minor version. The module query v1.37 means the newest v1.37.x.
 newest() {
@@ -24,9 +42,9 @@ bump() {
       continue
     fi
     if [[ $current == "$next" ]]; then continue; fi
-    tar -C ../.. -cf "$saved/files.tar" "src/components/$component" src/{helpers,release,testbed,tools/conformance}/go.{mod,sum} CHANGELOG.md
+    save "$component"
     if ! (cd "$component" && edit "$module" "$current" "$next" && go mod tidy); then
-      tar -C ../.. -xf "$saved/files.tar"
+      undo
       echo "bump: $component: $module stays at $current, because the modules that $next requires cannot be fetched" >&2
       continue
     fi
@@ -34,6 +52,7 @@ bump() {
     if [[ $module == "$1" ]]; then
       sed -i "\\|src/components/$component/go.mod|s/| ${current#v} |/| ${next#v} |/" ../../docs/versions.md
     fi
+    complete
   done
 }
 

@@ -3,9 +3,11 @@ package pipelines
 import (
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -166,29 +168,13 @@ func TestShipCheckComparesFingerprints(t *testing.T) {
 // version, for which a module cannot be fetched, and goes on with the others.
 func TestBumpMovesKubernetesTogether(t *testing.T) {
 	dir := t.TempDir()
-	copyTree := `cd "$1" && cp -r --parents ci CHANGELOG.md docs/versions.md src/components ` +
-		`src/{helpers,release,testbed,tools/conformance}/go.{mod,sum} "$0/"`
-	if out, err := exec.Command("bash", "-c", copyTree, dir, root).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	// This go knows a patch version more of Kubernetes, flannel and CoreDNS, and of nothing else.
-	bin := t.TempDir()
-	script := `#!/bin/bash
-case "$*" in
-  "list -m -f {{.Version}} k8s.io/kubernetes@v1.37") echo v1.37.99 ;;
+	command := bump(
+		t, dir, `"list -m -f {{.Version}} k8s.io/kubernetes@v1.37") echo v1.37.99 ;;
   "list -m -f {{.Version}} github.com/flannel-io/flannel@v"*) echo v0.99.99 ;;
-  "list -m -f {{.Version}} github.com/coredns/coredns@v"*) echo v1.99.99 ;;
-  "list -m -f {{.Version}} "*) module=${!#}; grep -hoE "^(.*[[:space:]])?${module%@*} v[^ ]+" go.mod |
-    head -n 1 | grep -oE 'v[^ ]+$' ;;
-  "mod tidy") if grep -q 'flannel v0.99.99' go.mod; then echo half done >>go.sum; echo 403 Forbidden >&2; exit 1; fi ;;
-  *) exec ` + lookGo(t) + ` "$@" ;;
-esac
-`
-	if err := os.WriteFile(filepath.Join(bin, "go"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	command := exec.Command(filepath.Join(dir, "ci", "bump.sh"))
-	command.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+  "list -m -f {{.Version}} github.com/coredns/coredns@v"*) echo v1.99.99 ;;`,
+		`if grep -q 'flannel v0.99.99' go.mod; then echo half done >>go.sum; echo 403 Forbidden >&2; exit 1; fi`,
+	)
 	out, err := command.CombinedOutput()
 	if err != nil || strings.Count(string(out), "bump:") != 3 || !strings.Contains(string(out), "flannel stays at v") {
 		t.Fatalf("%v\n%s", err, out)
@@ -230,6 +216,63 @@ esac
 		if strings.Contains(string(text), "k8s.io/client-go v0."+current) ||
 			strings.Contains(string(text), "k8s.io/kubernetes v1."+current) {
 			t.Errorf("%s still has the old version", path)
+		}
+	}
+}
+
+// bump is the script in a copy of the repository in dir, with a go that lists newer versions as the cases of bash say,
+// and runs a command in place of go mod tidy.
+func bump(t *testing.T, dir, newer, tidy string) *exec.Cmd {
+	t.Helper()
+	copyTree := `cd "$1" && cp -r --parents ci CHANGELOG.md docs/versions.md src/components ` +
+		`src/{helpers,release,testbed,tools/conformance}/go.{mod,sum} "$0/"`
+	if out, err := exec.Command("bash", "-c", copyTree, dir, root).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	bin := t.TempDir()
+	script := `#!/bin/bash
+case "$*" in
+  ` + newer + `
+  "list -m -f {{.Version}} "*) module=${!#}; grep -hoE "^(.*[[:space:]])?${module%@*} v[^ ]+" go.mod |
+    head -n 1 | grep -oE 'v[^ ]+$' ;;
+  "mod tidy") ` + tidy + ` ;;
+  *) exec ` + lookGo(t) + ` "$@" ;;
+esac
+`
+	if err := os.WriteFile(filepath.Join(bin, "go"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(filepath.Join(dir, "ci", "bump.sh"))
+	command.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+	return command
+}
+
+// TestInterruptedBumpIsUndone interrupts the script in the middle of the second step, in all of its processes, as a
+// terminal and a job that is aborted do: the first step stays.
+func TestInterruptedBumpIsUndone(t *testing.T) {
+	// A shell that runs tests in the background has its programs ignore SIGINT, but not what has been caught.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGINT)
+	defer signal.Stop(caught)
+	for _, name := range []string{"INT", "TERM"} {
+		dir := t.TempDir()
+		command := bump(
+			t, dir, `"list -m -f {{.Version}} github.com/containerd/containerd/v2@v"*) echo v2.99.99 ;;
+  "list -m -f {{.Version}} github.com/coredns/coredns@v"*) echo v1.99.99 ;;`,
+			`if grep -q 'coredns v1.99.99' go.mod; then echo half done >>go.sum; kill -`+name+` 0; fi`,
+		)
+		command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		if out, err := command.CombinedOutput(); err == nil {
+			t.Errorf("SIG%s: the script succeeds\n%s", name, out)
+		}
+		for path, changed := range map[string]bool{
+			"src/components/containerd/go.mod": true, "src/components/coredns/go.mod": false,
+			"src/components/coredns/go.sum": false,
+		} {
+			text, err := os.ReadFile(filepath.Join(dir, path))
+			if err != nil || (string(text) != read(t, path)) != changed {
+				t.Errorf("SIG%s: %s has changed: %t, %v", name, path, !changed, err)
+			}
 		}
 	}
 }
