@@ -42,10 +42,8 @@ func (b Builder) buildOwn(ctx context.Context, folder string, commands ...string
 		Source: filepath.Join(b.Root, "src", "helpers"),
 		Output: bin,
 		// gRPC's debug pages would make the linker keep every method, as in package components.
-		Flags: []string{"-tags", "grpcnotrace", "-ldflags", "-s -w"},
-		Environment: []string{
-			"GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "GOFLAGS=-mod=readonly", "GOWORK=off", "GOEXPERIMENT=",
-		},
+		Flags:   []string{"-tags", "grpcnotrace", "-ldflags", "-s -w"},
+		Shipped: true,
 	}
 	for _, name := range commands {
 		programs.Packages = append(programs.Packages, "./cmd/"+name)

@@ -218,6 +218,10 @@ func (b Builder) compileGo(ctx context.Context, c Component, bin string, part *p
 	if err != nil {
 		return "", err
 	}
+	err = mustBeUnset(c.environment(), func(arguments ...string) *exec.Cmd { return b.goCommand(ctx, c, arguments...) })
+	if err != nil {
+		return "", err
+	}
 	part.Say("fetching modules")
 	sources, err := os.MkdirTemp("", "merged-")
 	if err != nil {
@@ -323,10 +327,8 @@ func (c Component) goFlags(version string) []string {
 	return append(flags, "-ldflags", strings.Join(link, " "))
 }
 
-// goCommand is a go command in a pin's folder, with all environment variables that affect a binary.
-func (b Builder) goCommand(ctx context.Context, c Component, arguments ...string) *exec.Cmd {
-	command := exec.CommandContext(ctx, "go", arguments...)
-	command.Dir = filepath.Join(b.Source, c.Pin)
+// environment are all environment variables that affect the content of a binary.
+func (c Component) environment() []string {
 	cgo := "0"
 	if c.Cgo {
 		cgo = "1"
@@ -335,11 +337,17 @@ func (b Builder) goCommand(ctx context.Context, c Component, arguments ...string
 	if c.ModFile != "" {
 		flags += " -modfile=" + c.ModFile
 	}
-	command.Env = append(
-		os.Environ(), "GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "CGO_ENABLED="+cgo, "GOFLAGS="+flags,
-		"GOWORK=off", "GOEXPERIMENT=", "CC=gcc", "CGO_CFLAGS=-O2 -g", "CGO_CPPFLAGS=", "CGO_LDFLAGS=",
+	return append(
+		shippedEnvironment(), "CGO_ENABLED="+cgo, "GOFLAGS="+flags, "CC=gcc", "CGO_CFLAGS=-O2 -g", "CGO_CPPFLAGS=",
+		"CGO_LDFLAGS=",
 	)
-	command.Env = append(command.Env, b.Environment...)
+}
+
+// goCommand is a go command in a pin's folder.
+func (b Builder) goCommand(ctx context.Context, c Component, arguments ...string) *exec.Cmd {
+	command := exec.CommandContext(ctx, "go", arguments...)
+	command.Dir = filepath.Join(b.Source, c.Pin)
+	command.Env = slices.Concat(os.Environ(), c.environment(), b.Environment)
 	// After SIGINT, go removes its work folder; it is killed only if that takes long.
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 	command.WaitDelay = 10 * time.Second

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"kubernetes-release/release/execute"
 	"kubernetes-release/release/testfiles"
 )
 
@@ -167,6 +168,49 @@ func TestGoFlags(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 		})
+	}
+}
+
+// TestSettingsOfTheMachine: neither variables nor what "go env -w" wrote reach a program that is shipped.
+func TestSettingsOfTheMachine(t *testing.T) {
+	settings := filepath.Join(t.TempDir(), "env")
+	t.Setenv("GOENV", settings)
+	t.Setenv("GOFIPS140", "latest")
+	t.Setenv("GOEXPERIMENT", "nodwarf5")
+	testfiles.Write(t, settings, "GOFIPS140=latest\n")
+	source := t.TempDir()
+	testfiles.Write(
+		t, filepath.Join(source, "hello", "go.mod"),
+		"module hello\n\ngo 1.26\n\nrequire example.invalid/hello v1.2.3\n",
+	)
+	testfiles.Write(t, filepath.Join(source, "hello", "main.go"), "package main\n\nfunc main() {}\n")
+	c := Component{Name: "hello", Pin: "hello", Module: "example.invalid/hello", Binaries: []Binary{{"hello", "."}}}
+	b := Builder{Source: source, Output: t.TempDir(), Log: io.Discard, Environment: []string{"GOFLAGS=-mod=mod"}}
+	program := Programs{
+		Source: filepath.Join(source, "hello"), Packages: []string{"."}, Output: t.TempDir(), Shipped: true,
+	}
+	for name, command := range map[string]*exec.Cmd{
+		"a component": b.goCommand(t.Context(), c, "env", "GOFIPS140", "GOEXPERIMENT"),
+		"our own":     program.command(t.Context(), "env", "GOFIPS140", "GOEXPERIMENT"),
+	} {
+		if got, err := execute.Output(command); err != nil || string(got) != "off\n\n" {
+			t.Errorf("%s: GOFIPS140 and GOEXPERIMENT are %q, %v", name, got, err)
+		}
+	}
+
+	testfiles.Write(t, settings, "GOEXPERIMENT=nodwarf5\nCGO_LDFLAGS=-O1\n")
+	for name, test := range map[string]struct {
+		build func() error
+		want  string
+	}{
+		"a component": {
+			func() error { return b.Build(t.Context(), []Component{c}) }, "go env -u CGO_LDFLAGS GOEXPERIMENT ",
+		},
+		"our own": {func() error { return program.Build(t.Context(), io.Discard) }, "go env -u GOEXPERIMENT "},
+	} {
+		if err := test.build(); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v", name, err)
+		}
 	}
 }
 

@@ -24,8 +24,10 @@ type Programs struct {
 	Packages []string
 	// Output is the folder that the programs go to.
 	Output string
-	// Flags are added to those of go build that all our programs have; Environment to that of the go command.
-	Flags, Environment []string
+	// Flags are added to those of go build that all our programs have.
+	Flags []string
+	// Shipped says that the programs are for the release, not for this machine.
+	Shipped bool
 }
 
 // Build builds the programs and shows the step on out. The go command knows what is up to date.
@@ -37,6 +39,12 @@ func (p Programs) Build(ctx context.Context, out io.Writer) error {
 	step := progress.NewStep(out, p.Step)
 	defer step.Close()
 	part := step.Part(strings.Join(names, ", "), 0)
+	if p.Shipped {
+		err := mustBeUnset(p.environment(), func(arguments ...string) *exec.Cmd { return p.command(ctx, arguments...) })
+		if err != nil {
+			return err
+		}
+	}
 	needed, err := execute.Output(p.command(ctx, append([]string{"list", "-deps"}, p.Packages...)...))
 	if err != nil {
 		return err
@@ -63,6 +71,14 @@ func (p Programs) Build(ctx context.Context, out io.Writer) error {
 func (p Programs) command(ctx context.Context, arguments ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, "go", arguments...)
 	command.Dir = p.Source
-	command.Env = append(append(os.Environ(), "CGO_ENABLED=0"), p.Environment...)
+	command.Env = append(os.Environ(), p.environment()...)
 	return command
+}
+
+func (p Programs) environment() []string {
+	environment := []string{"CGO_ENABLED=0"}
+	if p.Shipped {
+		environment = append(append(environment, shippedEnvironment()...), "GOFLAGS=-mod=readonly")
+	}
+	return environment
 }
