@@ -40,6 +40,13 @@ func (b Builder) Build(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	name, err := releaseName(b.Root)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := b.writeSBOM(ctx, name, b.path("release")); err != nil {
+		return Result{}, err
+	}
 	content, err := b.contentDigest(blobs)
 	if err != nil {
 		return Result{}, err
@@ -53,7 +60,7 @@ func (b Builder) Build(ctx context.Context) (Result, error) {
 		return last, nil
 	}
 	started := time.Now()
-	result, err := b.create(ctx, blobs, content)
+	result, err := b.create(ctx, name, blobs, content)
 	if err != nil {
 		return Result{}, err
 	}
@@ -87,7 +94,8 @@ func (b Builder) intact(last Result) bool {
 	return err == nil && info.Size() == last.Size
 }
 
-// contentDigest is a digest of everything in the release. Symbolic links count as the files that they point to.
+// contentDigest is a digest of everything in the release, the licenses and the SBOM as they are next to the tarball.
+// Symbolic links count as the files that they point to.
 func (b Builder) contentDigest(blobs map[string]Blob) (string, error) {
 	digest := sha256.New()
 	_, _ = fmt.Fprintln(digest, "layout", layout)
@@ -98,6 +106,12 @@ func (b Builder) contentDigest(blobs map[string]Blob) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	for _, file := range writtenFiles {
+		_, _ = fmt.Fprintln(digest, file)
+		if err := archive.CopyFile(digest, b.path("release", file)); err != nil {
+			return "", err
+		}
+	}
 	for _, p := range b.Packages() {
 		_, _ = fmt.Fprintln(digest, p.Name, blobs[p.Name].SHA256)
 	}
@@ -105,17 +119,15 @@ func (b Builder) contentDigest(blobs map[string]Blob) (string, error) {
 }
 
 // create prepares the release folder and has bosh-cli create a release from it.
-func (b Builder) create(ctx context.Context, blobs map[string]Blob, content string) (Result, error) {
+func (b Builder) create(ctx context.Context, name string, blobs map[string]Blob, content string) (Result, error) {
 	staging := b.path("staging")
 	if err := b.stage(staging, blobs); err != nil {
 		return Result{}, err
 	}
-	name, err := releaseName(staging)
-	if err != nil {
-		return Result{}, err
-	}
-	if err := b.writeSBOM(ctx, name, staging, b.path("release")); err != nil {
-		return Result{}, err
+	for _, file := range writtenFiles {
+		if err := copyTo(filepath.Join(staging, file), b.path("release", file), 0o644); err != nil {
+			return Result{}, err
+		}
 	}
 	number, err := devVersion(ctx, b.Root, content)
 	if err != nil {

@@ -161,13 +161,17 @@ func TestChangesChangeTheVersion(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, log)
 	}
-	for name, change := range map[string]string{
-		"a template behind a symbolic link": "shared/ctl",
-		"a program":                         ".build/helpers/bin/helper",
-		"a script":                          "packages/etcd/packaging",
+	for name, change := range map[string]struct{ path, content string }{
+		"a template behind a symbolic link": {"shared/ctl", "changed"},
+		"a program":                         {".build/helpers/bin/helper", "changed"},
+		"a script":                          {"packages/etcd/packaging", "changed"},
+		"only the SBOM": {
+			".build/components/runc/build.json",
+			`{"name": "runc", "version": "v1.0", "libraries": {"libc6-dev": "2.36-10"}}`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			testfiles.Write(t, filepath.Join(b.Root, change), "changed")
+			testfiles.Write(t, filepath.Join(b.Root, change.path), change.content)
 			next, err := b.Build(t.Context())
 			if err != nil {
 				t.Fatal(err)

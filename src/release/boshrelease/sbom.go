@@ -17,6 +17,9 @@ const (
 	sbomFile       = "NOTICE-SBOM.spdx.json"
 )
 
+// writtenFiles are what writeSBOM writes.
+var writtenFiles = []string{thirdPartyFile, sbomFile}
+
 // writeSBOM writes the licenses and the SBOM of the named release to folders.
 func (b Builder) writeSBOM(ctx context.Context, release string, dirs ...string) error {
 	started := time.Now()

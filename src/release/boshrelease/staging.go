@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"gopkg.in/yaml.v3"
 
@@ -117,7 +118,7 @@ func (b Builder) releaseFiles() ([]string, error) {
 		}
 		for _, file := range found {
 			// WriteBlobs puts these into the repository; a release has new ones.
-			if name := filepath.Base(file); name != thirdPartyFile && name != sbomFile {
+			if name := filepath.Base(file); !slices.Contains(writtenFiles, name) {
 				files = append(files, name)
 			}
 		}
