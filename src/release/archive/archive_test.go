@@ -54,6 +54,19 @@ func TestArchiveIsDeterministic(t *testing.T) {
 	}
 }
 
+func TestDigestDependsOnTheCompression(t *testing.T) {
+	trees := []Tree{{Dir: t.TempDir()}}
+	before, err := Digest(trees)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func(arguments []string) { xzArguments = arguments }(xzArguments)
+	xzArguments = append(slices.Clone(xzArguments), "--extreme")
+	if after, err := Digest(trees); err != nil || after == before {
+		t.Errorf("the digest is the same with other arguments of xz: %v", err)
+	}
+}
+
 func TestSameNameTwiceIsAnError(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	testfiles.Write(t, filepath.Join(one, "same"), "1")
