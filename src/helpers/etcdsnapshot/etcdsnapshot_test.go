@@ -2,6 +2,7 @@ package etcdsnapshot
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/json"
@@ -392,6 +393,52 @@ func edited(t *testing.T, content []byte, edit func(*bbolt.Tx) error) []byte {
 	}
 	sum := sha256.Sum256(changed)
 	return append(changed, sum[:]...)
+}
+
+// TestRestoreNoticesWhoComesBack: an instance that was down starts with the old data while the snapshot is restored.
+func TestRestoreNoticesWhoComesBack(t *testing.T) {
+	m := newMember(t)
+	m.start()
+	m.put("/registry/pods/a")
+	snapshot := m.take(0)
+	m.stop()
+	peer := "127.0.0.1:" + unusedPort(t)
+	m.config.members.Instances = append(m.config.members.Instances, etcdmembers.Instance{
+		Name: "control/id-1", PeerURL: "http://" + peer, ClientURL: "http://" + peer, Address: "127.0.0.1",
+	})
+	dir := t.TempDir()
+	built, back := filepath.Join(dir, "built"), filepath.Join(dir, "back")
+	script := fmt.Sprintf(`#!/bin/sh
+%s/etcdutl "$@" || exit
+test "$2" = restore || exit 0
+touch %s
+for i in $(seq 600); do test -e %s && exit; sleep 0.05; done`, m.config.Programs, built, back)
+	if err := errors.Join(
+		os.WriteFile(filepath.Join(dir, "etcdutl"), []byte(script), 0o755),
+		os.Symlink(filepath.Join(m.config.Programs, "etcdctl"), filepath.Join(dir, "etcdctl")),
+	); err != nil {
+		t.Fatal(err)
+	}
+	m.config.Programs = dir
+	go func() {
+		for ; t.Context().Err() == nil; time.Sleep(10 * time.Millisecond) {
+			if _, err := os.Stat(built); err == nil {
+				break
+			}
+		}
+		if listener, err := net.Listen("tcp", peer); err == nil {
+			context.AfterFunc(t.Context(), func() { _ = listener.Close() })
+		}
+		_ = os.WriteFile(back, nil, 0o600)
+	}()
+	if err := m.config.Restore(t.Context(), snapshot, quiet()); err == nil ||
+		!strings.Contains(err.Error(), "etcd still runs on [control/id-1]") {
+		t.Errorf("restored although another instance has come back: %v", err)
+	}
+	m.start()
+	if got := m.keys(); !slices.Equal(got, []string{"/registry/pods/a"}) {
+		t.Errorf("the old data has %v", got)
+	}
 }
 
 // TestKeep takes more snapshots than are kept.

@@ -34,17 +34,8 @@ func (c *Config) Restore(ctx context.Context, path string, log *slog.Logger) err
 	if err != nil {
 		return err
 	}
-	// The bootstrap instance serves as soon as it is restored, perhaps before the others are.
-	running, err := c.members.Running(ctx, c.members.Bootstrap)
-	if err != nil {
+	if err := c.mustNotRun(ctx); err != nil {
 		return err
-	}
-	if len(running) > 0 {
-		return fmt.Errorf(
-			"etcd still runs on %v: stop it on all instances of the deployment first (bin/bbr/pre-restore-lock of "+
-				"the job etcd)",
-			running,
-		)
 	}
 	if !c.members.Bootstrap {
 		log.Info("this instance joins the cluster that the bootstrap instance restores", "snapshot", path)
@@ -87,6 +78,10 @@ func (c *Config) Restore(ctx context.Context, path string, log *slog.Logger) err
 	); err != nil {
 		return err
 	}
+	// An instance that was down may be back, with the old data.
+	if err := c.mustNotRun(ctx); err != nil {
+		return err
+	}
 	if err := replace(parent, filepath.Base(c.members.DataDir)); err != nil {
 		return fmt.Errorf("replace the data in %s: %w", c.members.DataDir, err)
 	}
@@ -95,6 +90,23 @@ func (c *Config) Restore(ctx context.Context, path string, log *slog.Logger) err
 	}
 	log.Info("restored", "previous data", filepath.Join(c.members.DataDir, etcdmembers.BeforeRestore))
 	return nil
+}
+
+// mustNotRun fails if etcd runs on any instance, or, on others than the bootstrap instance, on this one: the bootstrap
+// instance serves as soon as it is restored, perhaps before the others are.
+func (c *Config) mustNotRun(ctx context.Context) error {
+	running, err := c.members.Running(ctx, c.members.Bootstrap)
+	if err != nil {
+		return err
+	}
+	if len(running) == 0 {
+		return nil
+	}
+	return fmt.Errorf(
+		"etcd still runs on %v: stop it on all instances of the deployment first (bin/bbr/pre-restore-lock of "+
+			"the job etcd)",
+		running,
+	)
 }
 
 // replace moves the new data into the data directory, and what was there aside, until the next restore. etcd's user
