@@ -153,13 +153,14 @@ func (d *drain) run(ctx context.Context) error {
 		return d.force(ctx)
 	}
 	left := d.until(ctx, d.Timeout, d.empty)
-	if errors.Is(left, errAPIGone) || etcdmembers.IsNoSpace(left) || ctx.Err() != nil {
+	var passed *poll.Error
+	switch {
+	case left == nil:
+	case !errors.As(left, &passed) || ctx.Err() != nil: // it has ended before the deadline
 		return left
-	}
-	if left != nil {
-		if !d.Force {
-			return &DeadlineError{Timeout: d.Timeout, Left: left}
-		}
+	case !d.Force:
+		return &DeadlineError{Timeout: d.Timeout, Left: left}
+	default:
 		d.log.Info("the deadline has passed; deleting the pods that are left, in spite of budgets", "left", left)
 		if err := d.force(ctx); err != nil {
 			return err

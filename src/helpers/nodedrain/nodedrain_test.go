@@ -12,10 +12,12 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -180,12 +182,14 @@ func (w *world) a() *corev1.Node {
 	return node
 }
 
-func (w *world) drain(options Options) error {
+func (w *world) drain(options Options) error { return w.drainUntil(w.Context(), options) }
+
+func (w *world) drainUntil(ctx context.Context, options Options) error {
 	options.Node, options.Interval = "a", 100*time.Millisecond
 	if options.Timeout == 0 {
 		options.Timeout = time.Minute
 	}
-	return Drain(w.Context(), w.kubelet, options, slog.New(slog.NewTextHandler(&w.log, nil)))
+	return Drain(ctx, w.kubelet, options, slog.New(slog.NewTextHandler(&w.log, nil)))
 }
 
 // clean removes what a test has left.
@@ -207,6 +211,7 @@ func TestDrain(t *testing.T) {
 		"a budget is honored until it permits": testBudget,
 		"deadline: force":                      testForce,
 		"deadline: fail":                       testFail,
+		"an eviction is forbidden":             testForbiddenEviction,
 		"volumes are detached":                 testVolumes,
 		"an operator's cordon stays":           testCordon,
 		"nowhere to go":                        testNowhere,
@@ -303,6 +308,85 @@ func testFail(w *world) {
 	}
 	if w.a().Spec.Unschedulable {
 		w.Error("the node stays out of service")
+	}
+}
+
+// testForbiddenEviction: 403 for one pod, as from a policy of an operator, is no end of the drain of the others.
+func testForbiddenEviction(w *world) {
+	w.pod("a-refused", nil)
+	w.pod("guarded", nil)
+	w.pod("z-free", nil)
+	w.budget("guarded", 1)
+	defer w.forbid("a-refused", admissionv1.Create, "pods/eviction", func() error {
+		return w.kubelet.CoreV1().Pods("default").EvictV1(w.Context(), &policyv1.Eviction{
+			ObjectMeta:    metav1.ObjectMeta{Name: "a-refused"},
+			DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
+		})
+	})()
+	const timeout = 3 * time.Second
+	started := time.Now()
+	err := w.drain(Options{Timeout: timeout})
+	var deadline *DeadlineError
+	if !errors.As(err, &deadline) || !strings.Contains(err.Error(), "a-refused") || time.Since(started) < timeout {
+		w.Errorf("after %s: got %v", time.Since(started), err)
+	}
+	if got := w.pods(); got != "a-refused guarded" {
+		w.Errorf("left: %q", got)
+	}
+	ctx, cancel := context.WithTimeout(w.Context(), timeout)
+	defer cancel()
+	w.must(w.drainUntil(ctx, Options{Timeout: time.Hour, Force: true}))
+	if got := w.pods(); got != "a-refused guarded" {
+		w.Errorf("left: %q: pods were deleted long before the deadline", got)
+	}
+}
+
+// forbid has the API answer 403 when the kubelet does something to a pod, from when it returns until the returned
+// function is called.
+func (w *world) forbid(
+	pod string, operation admissionv1.OperationType, resource string, try func() error,
+) (allow func()) {
+	w.Helper()
+	policies, bindings := w.admin.AdmissionregistrationV1().ValidatingAdmissionPolicies(),
+		w.admin.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	forbidden := metav1.StatusReasonForbidden
+	_, err := policies.Create(w.Context(), &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: pod},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{
+				ResourceRules: []admissionv1.NamedRuleWithOperations{{
+					RuleWithOperations: admissionv1.RuleWithOperations{
+						Operations: []admissionv1.OperationType{operation},
+						Rule: admissionv1.Rule{
+							APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{resource},
+						},
+					},
+				}},
+			},
+			Validations: []admissionv1.Validation{{
+				Expression: fmt.Sprintf("request.userInfo.username != 'system:node:a' || request.name != '%s'", pod),
+				Reason:     &forbidden,
+			}},
+		},
+	}, metav1.CreateOptions{})
+	w.must(err)
+	_, err = bindings.Create(w.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: pod},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: pod, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+		},
+	}, metav1.CreateOptions{})
+	w.must(err)
+	eventually.Succeeds(w.T, 30*time.Second, "a policy in force", func() error {
+		if err := try(); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("got %w, want 403", err)
+		}
+		return nil
+	})
+	return func() {
+		w.Helper()
+		w.must(bindings.Delete(w.Context(), pod, metav1.DeleteOptions{}))
+		w.must(policies.Delete(w.Context(), pod, metav1.DeleteOptions{}))
 	}
 }
 

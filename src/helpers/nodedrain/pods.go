@@ -2,6 +2,7 @@ package nodedrain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -43,11 +44,9 @@ func (d *drain) empty(ctx context.Context) error {
 			reasons = append(reasons, "pod "+name+" is ending")
 		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it has ended, or another one has its name
 			reasons = append(reasons, "pod "+name+" has just ended")
-		case apierrors.IsTooManyRequests(err):
-			reasons = append(reasons, fmt.Sprintf("pod %s: %v", name, err))
 		case apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 			reasons = append(reasons, "pod "+name+" is deleted with its namespace")
-		case apierrors.IsInternalError(err): // it has several budgets, for example
+		case concernsPod(err):
 			reasons = append(reasons, fmt.Sprintf("pod %s: %v", name, err))
 		default:
 			return fmt.Errorf("evict pod %s: %w", name, err)
@@ -57,6 +56,15 @@ func (d *drain) empty(ctx context.Context) error {
 		return &waitingError{reasons}
 	}
 	return d.detached(ctx, staying)
+}
+
+// concernsPod reports whether the API refuses one pod, and may accept others: for its budgets (429, 403 if too many
+// evictions are unconfirmed, 500 if there are several; pkg/registry/core/pod/storage/eviction.go), because another node
+// has a pod of this name by now (403; plugin/pkg/admission/noderestriction/admission.go), or as a policy or webhook of
+// an operator decides, with any status.
+func concernsPod(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && !apierrors.IsUnauthorized(err) && !apierrors.IsServiceUnavailable(err)
 }
 
 // pods lists the node's pods: those that have to leave, and those that stay until the VM is gone. Pods that have ended
