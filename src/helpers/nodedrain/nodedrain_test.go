@@ -18,6 +18,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -408,17 +409,8 @@ func testVolumes(w *world) {
 	ended.Status.Phase = corev1.PodSucceeded
 	_, err = w.admin.CoreV1().Pods("default").UpdateStatus(w.Context(), ended, metav1.UpdateOptions{})
 	w.must(err)
-	for name, node := range map[string]string{"of-a": "a", "of-b": "b"} {
-		_, err := w.admin.StorageV1().VolumeAttachments().Create(w.Context(), &storagev1.VolumeAttachment{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec: storagev1.VolumeAttachmentSpec{
-				Attacher: "example.com",
-				NodeName: node,
-				Source:   storagev1.VolumeAttachmentSource{PersistentVolumeName: new("v")},
-			},
-		}, metav1.CreateOptions{})
-		w.must(err)
-	}
+	w.attachment("of-a", "a")
+	w.attachment("of-b", "b")
 	err = w.drain(Options{Timeout: 2 * time.Second})
 	if err == nil || !strings.Contains(err.Error(), "of-a") || strings.Contains(err.Error(), "of-b") {
 		w.Errorf("got %v", err)
@@ -427,6 +419,35 @@ func testVolumes(w *world) {
 		_ = w.admin.StorageV1().VolumeAttachments().Delete(w.Context(), "of-a", metav1.DeleteOptions{})
 	})
 	w.must(w.drain(Options{}))
+	w.pod("daemon", func(pod *corev1.Pod) {
+		pod.OwnerReferences[0].Kind = "DaemonSet"
+		pod.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{
+			Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{
+				Spec: corev1.PersistentVolumeClaimSpec{
+					AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+					Resources: corev1.VolumeResourceRequirements{
+						Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+					},
+				},
+			}},
+		}}}
+	})
+	w.attachment("of-daemon", "a")
+	w.must(w.drain(Options{Timeout: 2 * time.Second}))
+}
+
+// attachment attaches a volume to a node.
+func (w *world) attachment(name, node string) {
+	w.Helper()
+	_, err := w.admin.StorageV1().VolumeAttachments().Create(w.Context(), &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: "example.com",
+			NodeName: node,
+			Source:   storagev1.VolumeAttachmentSource{PersistentVolumeName: new("v")},
+		},
+	}, metav1.CreateOptions{})
+	w.must(err)
 }
 
 func testCordon(w *world) {

@@ -120,8 +120,8 @@ func (d *drain) detached(ctx context.Context, staying []corev1.Pod) error {
 	used := map[string]bool{}
 	for i := range staying {
 		for _, volume := range staying[i].Spec.Volumes {
-			if volume.PersistentVolumeClaim != nil {
-				used[staying[i].Namespace+"/"+volume.PersistentVolumeClaim.ClaimName] = true
+			if name := claim(&staying[i], &volume); name != "" {
+				used[staying[i].Namespace+"/"+name] = true
 			}
 		}
 	}
@@ -129,6 +129,18 @@ func (d *drain) detached(ctx context.Context, staying []corev1.Pod) error {
 		return nil
 	}
 	return &waitingError{[]string{"volumes are attached: " + strings.Join(slices.Sorted(maps.Keys(attached)), ", ")}}
+}
+
+// claim is the name of the PersistentVolumeClaim of a pod's volume, empty if it has none.
+func claim(pod *corev1.Pod, volume *corev1.Volume) string {
+	switch {
+	case volume.PersistentVolumeClaim != nil:
+		return volume.PersistentVolumeClaim.ClaimName
+	case volume.Ephemeral != nil: // k8s.io/component-helpers/storage/ephemeral/ephemeral.go, VolumeClaimName
+		return pod.Name + "-" + volume.Name
+	default:
+		return ""
+	}
 }
 
 // force deletes the pods that are left, with their grace periods, and waits for a limited time until they have ended.
