@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -135,7 +137,7 @@ func (d *drain) run(ctx context.Context) error {
 		d.log.Info("not evicting pods: without a kubelet they would never end", "reason", err)
 		return nil
 	}
-	elsewhere, err := d.elsewhere(ctx)
+	elsewhere, err := d.elsewhere(ctx, node)
 	if err != nil {
 		return err
 	}
@@ -224,25 +226,33 @@ func (d *drain) node(ctx context.Context) (node *corev1.Node, err error) {
 	return node, err
 }
 
-// elsewhere reports whether another node could run pods.
-func (d *drain) elsewhere(ctx context.Context) (found bool, err error) {
+// elsewhere reports whether another node could run pods of this VM's own.
+func (d *drain) elsewhere(ctx context.Context, own *corev1.Node) (found bool, err error) {
 	err = d.retry(ctx, func(ctx context.Context) error {
 		nodes, err := d.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err != nil {
 			return err
 		}
 		for i := range nodes.Items {
-			found = found || nodes.Items[i].Name != d.Node && accepts(&nodes.Items[i])
+			found = found || nodes.Items[i].Name != d.Node && accepts(&nodes.Items[i], own.Spec.Taints)
 		}
 		return nil
 	})
 	return found, err
 }
 
-// accepts reports whether pods without tolerations can be scheduled on a node.
-func accepts(node *corev1.Node) bool {
+// conditionTaints is what the keys of taints start with that follow a node's conditions, such as memory-pressure
+// (pkg/controller/nodelifecycle/node_lifecycle_controller.go). Pods that were there before need not tolerate them.
+const conditionTaints = "node.kubernetes.io/"
+
+// accepts reports whether pods that tolerate these taints, as pods of a pool do, can be scheduled on a node.
+func accepts(node *corev1.Node, tolerated []corev1.Taint) bool {
 	for _, taint := range node.Spec.Taints {
-		if taint.Effect != corev1.TaintEffectPreferNoSchedule {
+		if taint.Effect == corev1.TaintEffectPreferNoSchedule {
+			continue
+		}
+		same := func(t corev1.Taint) bool { return t.MatchTaint(&taint) && t.Value == taint.Value }
+		if strings.HasPrefix(taint.Key, conditionTaints) || !slices.ContainsFunc(tolerated, same) {
 			return false
 		}
 	}

@@ -87,7 +87,7 @@ func (w *world) node(name string) {
 		"a node without taints",
 		func() error { // which the controller manager removes
 			node, err := w.admin.CoreV1().Nodes().Get(w.Context(), name, metav1.GetOptions{})
-			if err == nil && !accepts(node) {
+			if err == nil && !accepts(node, nil) {
 				err = errors.New("it does not accept pods")
 			}
 			return err
@@ -216,6 +216,7 @@ func TestDrain(t *testing.T) {
 		"volumes are detached":                 testVolumes,
 		"an operator's cordon stays":           testCordon,
 		"nowhere to go":                        testNowhere,
+		"a pool with a taint":                  testPool,
 		"load balancers":                       testLoadBalancers,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -463,7 +464,11 @@ func testCordon(w *world) {
 // cordon is kubectl cordon and uncordon.
 func (w *world) cordon(name string, on bool) {
 	w.Helper()
-	patch := fmt.Sprintf(`{"spec": {"unschedulable": %t}}`, on)
+	w.patch(name, fmt.Sprintf(`{"spec": {"unschedulable": %t}}`, on))
+}
+
+func (w *world) patch(name, patch string) {
+	w.Helper()
 	_, err := w.admin.CoreV1().
 		Nodes().
 		Patch(context.WithoutCancel(w.Context()), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
@@ -485,6 +490,24 @@ func testNowhere(w *world) {
 	}
 }
 
+// testPool: pods of a pool tolerate its taint, so that its other nodes can run them.
+func testPool(w *world) {
+	for _, name := range []string{"a", "b"} {
+		w.patch(name, `{"spec": {"taints": [{"key": "pool", "value": "gpu", "effect": "NoSchedule"}]}}`)
+		defer w.patch(name, `{"spec": {"taints": null}}`)
+	}
+	w.pod("guarded", nil)
+	w.budget("guarded", 1)
+	err := w.drain(Options{VMDeleted: true, Timeout: 2 * time.Second})
+	var deadline *DeadlineError
+	if !errors.As(err, &deadline) {
+		w.Errorf("got %v", err)
+	}
+	if got := w.pods(); got != "guarded" {
+		w.Errorf("left: %q", got)
+	}
+}
+
 func testLoadBalancers(w *world) {
 	_, err := w.admin.CoreV1().Services("default").Create(w.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "balanced"},
@@ -495,6 +518,30 @@ func testLoadBalancers(w *world) {
 	w.must(w.drain(Options{LoadBalancerDelay: 2 * time.Second}))
 	if took := time.Since(started); took < 2*time.Second {
 		w.Errorf("drained after %s, while load balancers still send requests", took)
+	}
+}
+
+func TestAccepts(t *testing.T) {
+	const pressure = corev1.TaintNodeMemoryPressure
+	own := []corev1.Taint{
+		{Key: "pool", Value: "gpu", Effect: corev1.TaintEffectNoSchedule},
+		{Key: pressure, Effect: corev1.TaintEffectNoSchedule},
+	}
+	for name, test := range map[string]struct {
+		taint corev1.Taint
+		want  bool
+	}{
+		"same pool":       {own[0], true},
+		"only preferred":  {corev1.Taint{Key: "other", Effect: corev1.TaintEffectPreferNoSchedule}, true},
+		"another pool":    {corev1.Taint{Key: "pool", Value: "cpu", Effect: corev1.TaintEffectNoSchedule}, false},
+		"another effect":  {corev1.Taint{Key: "pool", Value: "gpu", Effect: corev1.TaintEffectNoExecute}, false},
+		"memory pressure": {own[1], false},
+	} {
+		node := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{test.taint}}}
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		if got := accepts(node, own); got != test.want {
+			t.Errorf("%s: got %t, want %t", name, got, test.want)
+		}
 	}
 }
 
