@@ -215,6 +215,7 @@ func TestDrain(t *testing.T) {
 		"an eviction is forbidden":             testForbiddenEviction,
 		"volumes are detached":                 testVolumes,
 		"an operator's cordon stays":           testCordon,
+		"taints change meanwhile":              testTaintsChange,
 		"nowhere to go":                        testNowhere,
 		"a pool with a taint":                  testPool,
 		"load balancers":                       testLoadBalancers,
@@ -458,6 +459,21 @@ func testCordon(w *world) {
 	w.must(Restore(w.Context(), w.kubelet, "a", slog.New(slog.DiscardHandler)))
 	if !w.a().Spec.Unschedulable {
 		w.Error("the operator's cordon is gone")
+	}
+}
+
+// testTaintsChange: the controller manager changes a taint between the two requests of an update.
+func testTaintsChange(w *world) {
+	defer w.patch("a", `{"spec": {"taints": null}}`)
+	tries := 0
+	w.must(update(w.Context(), w.kubelet, "a", func(node *corev1.Node) {
+		if tries++; tries == 1 {
+			w.patch("a", `{"spec": {"taints": [{"key": "pool", "effect": "NoSchedule"}]}}`)
+		}
+		node.Spec.Unschedulable, node.Annotations[drainedBy] = true, cordoned
+	}))
+	if !w.a().Spec.Unschedulable {
+		w.Errorf("the node is in service after %d tries", tries)
 	}
 }
 

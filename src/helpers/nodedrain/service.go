@@ -92,9 +92,11 @@ func changes(node *corev1.Node) []string {
 }
 
 // update changes the Node, if there is something to change. If the Node has been changed in the meantime, it tries
-// again.
+// again. If its taints have, NodeRestriction takes that for a change by the kubelet before anything notices the
+// conflict (plugin/pkg/admission/noderestriction/admission.go).
 func update(ctx context.Context, client kubernetes.Interface, name string, change func(*corev1.Node)) error {
-	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+	changed := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsForbidden(err) }
+	err := retry.OnError(retry.DefaultRetry, changed, func() error {
 		node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
