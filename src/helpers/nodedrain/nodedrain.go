@@ -79,21 +79,7 @@ func (e *DeadlineError) Unwrap() error { return e.Left }
 // is in service again, or says that etcd refuses writes and the VM is about to be deleted: its pods would be lost, and
 // a new VM could not join. Whatever else prevents a drain is logged.
 func Drain(ctx context.Context, client kubernetes.Interface, options Options, log *slog.Logger) error {
-	if options.APITimeout == 0 {
-		options.APITimeout = defaultAPITimeout
-	}
-	if options.Interval == 0 {
-		options.Interval = defaultInterval
-	}
-	d := &drain{
-		Options: options,
-		client:  client,
-		log:     log,
-		clock:   clock.RealClock{},
-		evicted: map[string]bool{},
-	}
-	d.started = d.clock.Now()
-	d.answered = d.started
+	d := newDrain(client, options, log)
 	err := d.run(ctx)
 	var deadline *DeadlineError
 	switch {
@@ -128,6 +114,25 @@ type drain struct {
 	grace    time.Duration   // longest grace period of the pods
 }
 
+func newDrain(client kubernetes.Interface, options Options, log *slog.Logger) *drain {
+	if options.APITimeout == 0 {
+		options.APITimeout = defaultAPITimeout
+	}
+	if options.Interval == 0 {
+		options.Interval = defaultInterval
+	}
+	d := &drain{
+		Options: options,
+		client:  client,
+		log:     log,
+		clock:   clock.RealClock{},
+		evicted: map[string]bool{},
+	}
+	d.started = d.clock.Now()
+	d.answered = d.started
+	return d
+}
+
 func (d *drain) run(ctx context.Context) error {
 	node, err := d.node(ctx)
 	if err != nil || node == nil {
@@ -154,7 +159,7 @@ func (d *drain) run(ctx context.Context) error {
 		d.log.Info("ending pods in spite of budgets: the VM is deleted, and no other node could run them")
 		return d.force(ctx)
 	}
-	left := d.until(ctx, d.Timeout, d.empty)
+	left := d.until(ctx, d.Timeout, d.empty(d.evict))
 	var passed *poll.Error
 	switch {
 	case left == nil:

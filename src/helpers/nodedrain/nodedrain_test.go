@@ -213,6 +213,7 @@ func TestDrain(t *testing.T) {
 		"deadline: force":                      testForce,
 		"deadline: fail":                       testFail,
 		"an eviction is forbidden":             testForbiddenEviction,
+		"a deletion is forbidden for a while":  testForbiddenDeletion,
 		"volumes are detached":                 testVolumes,
 		"an operator's cordon stays":           testCordon,
 		"taints change meanwhile":              testTaintsChange,
@@ -341,6 +342,25 @@ func testForbiddenEviction(w *world) {
 	w.must(w.drainUntil(ctx, Options{Timeout: time.Hour, Force: true}))
 	if got := w.pods(); got != "a-refused guarded" {
 		w.Errorf("left: %q: pods were deleted long before the deadline", got)
+	}
+}
+
+func testForbiddenDeletion(w *world) {
+	w.pod("web", nil)
+	w.budget("web", 1)
+	allow := w.forbid("web", admissionv1.Delete, "pods", func() error {
+		return w.kubelet.CoreV1().Pods("default").Delete(
+			w.Context(), "web", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
+		)
+	})
+	const timeout = time.Second
+	drained := make(chan error, 1)
+	go func() { drained <- w.drain(Options{Timeout: timeout, Force: true}) }()
+	time.Sleep(timeout + time.Second)
+	allow()
+	w.must(<-drained)
+	if got := w.pods(); got != "" {
+		w.Errorf("left: %q", got)
 	}
 }
 

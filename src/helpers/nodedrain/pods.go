@@ -13,6 +13,8 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubernetes-release/etcdmembers"
 )
 
 // waitingError says what is left, while the API answers.
@@ -20,42 +22,66 @@ type waitingError struct{ reasons []string }
 
 func (e *waitingError) Error() string { return strings.Join(e.reasons, "; ") }
 
-// empty evicts pods and returns nil when none is left and their volumes are detached.
-func (d *drain) empty(ctx context.Context) error {
-	leaving, staying, err := d.pods(ctx)
-	if err != nil {
-		return err
-	}
-	var reasons []string
-	for i := range leaving {
-		pod := &leaving[i]
-		name := pod.Namespace + "/" + pod.Name
-		if d.evicted[string(pod.UID)] || pod.DeletionTimestamp != nil {
-			reasons = append(reasons, "pod "+name+" is ending")
-			continue
+// remover starts the end of a pod: evict or delete.
+type remover func(context.Context, *corev1.Pod) error
+
+// empty is a check that removes pods, and returns nil when none is left and their volumes are detached.
+func (d *drain) empty(remove remover) func(context.Context) error {
+	return func(ctx context.Context) error {
+		leaving, staying, err := d.pods(ctx)
+		if err != nil {
+			return err
 		}
-		err := d.client.CoreV1().Pods(pod.Namespace).EvictV1(ctx, &policyv1.Eviction{
-			ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
-			DeleteOptions: metav1.NewPreconditionDeleteOptions(string(pod.UID)),
-		})
-		switch {
-		case err == nil:
-			d.evicted[string(pod.UID)] = true
-			reasons = append(reasons, "pod "+name+" is ending")
-		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it has ended, or another one has its name
-			reasons = append(reasons, "pod "+name+" has just ended")
-		case apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-			reasons = append(reasons, "pod "+name+" is deleted with its namespace")
-		case concernsPod(err):
-			reasons = append(reasons, fmt.Sprintf("pod %s: %v", name, err))
-		default:
-			return fmt.Errorf("evict pod %s: %w", name, err)
+		var reasons []string
+		for i := range leaving {
+			reason, err := d.leave(ctx, &leaving[i], remove)
+			if err != nil {
+				return err
+			}
+			reasons = append(reasons, reason)
 		}
+		if len(reasons) > 0 {
+			return &waitingError{reasons}
+		}
+		return d.detached(ctx, staying)
 	}
-	if len(reasons) > 0 {
-		return &waitingError{reasons}
+}
+
+// leave removes a pod, unless that was accepted before, and returns why it is still there.
+func (d *drain) leave(ctx context.Context, pod *corev1.Pod, remove remover) (reason string, err error) {
+	name := "pod " + pod.Namespace + "/" + pod.Name
+	if d.evicted[string(pod.UID)] || pod.DeletionTimestamp != nil {
+		return name + " is ending", nil
 	}
-	return d.detached(ctx, staying)
+	err = remove(ctx, pod)
+	switch {
+	case err == nil:
+		d.evicted[string(pod.UID)] = true
+		return name + " is ending", nil
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it has ended, or another one has its name
+		return name + " has just ended", nil
+	case apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return name + " is deleted with its namespace", nil
+	case concernsPod(err):
+		return fmt.Sprintf("%s: %v", name, err), nil
+	default:
+		return "", fmt.Errorf("remove %s: %w", name, err)
+	}
+}
+
+// evict removes a pod as its budgets permit.
+func (d *drain) evict(ctx context.Context, pod *corev1.Pod) error {
+	return d.client.CoreV1().Pods(pod.Namespace).EvictV1(ctx, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+		DeleteOptions: metav1.NewPreconditionDeleteOptions(string(pod.UID)),
+	})
+}
+
+// delete removes a pod in spite of budgets, with its grace period.
+func (d *drain) delete(ctx context.Context, pod *corev1.Pod) error {
+	return d.client.CoreV1().
+		Pods(pod.Namespace).
+		Delete(ctx, pod.Name, *metav1.NewPreconditionDeleteOptions(string(pod.UID)))
 }
 
 // concernsPod reports whether the API refuses one pod, and may accept others: for its budgets (429, 403 if too many
@@ -143,23 +169,20 @@ func claim(pod *corev1.Pod, volume *corev1.Volume) string {
 	}
 }
 
-// force deletes the pods that are left, with their grace periods, and waits for a limited time until they have ended.
+// force deletes the pods that are left, and waits for a limited time until they have ended. Like an eviction, a
+// deletion that the API refuses is tried again.
 func (d *drain) force(ctx context.Context) error {
-	leaving, _, err := d.pods(ctx)
-	if err != nil {
+	if err := d.retry(ctx, func(ctx context.Context) error { // for their grace periods
+		_, _, err := d.pods(ctx)
+		return err
+	}); err != nil {
 		return err
 	}
-	for i := range leaving {
-		pod := &leaving[i]
-		err := d.client.CoreV1().
-			Pods(pod.Namespace).
-			Delete(ctx, pod.Name, *metav1.NewPreconditionDeleteOptions(string(pod.UID)))
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			d.log.Error("cannot delete a pod", "pod", pod.Namespace+"/"+pod.Name, "error", err)
-		}
-		d.evicted[string(pod.UID)] = true
+	err := d.until(ctx, min(d.grace+forceTimeout, maxForceTimeout), d.empty(d.delete))
+	if etcdmembers.IsNoSpace(err) {
+		return err
 	}
-	if err := d.until(ctx, min(d.grace+forceTimeout, maxForceTimeout), d.empty); err != nil {
+	if err != nil {
 		d.log.Error("pods or volumes are left behind", "left", err)
 	}
 	return nil

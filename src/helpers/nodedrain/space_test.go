@@ -31,6 +31,9 @@ func TestNothingWaitsForSpace(t *testing.T) {
 		"drain of a node in service": {true, func() error {
 			return Drain(t.Context(), w.admin, Options{Node: "b", VMDeleted: true, Timeout: timeout}, log)
 		}},
+		"deletion in spite of budgets": {true, func() error {
+			return newDrain(w.kubelet, Options{Node: "a", Timeout: timeout}, log).force(t.Context())
+		}},
 		"post-start": {true, func() error {
 			return Return(t.Context(), nodeobject.Options{
 				Kubeconfig: w.cluster.Kubeconfig("system:node:a", "system:nodes"), Name: "a", Timeout: timeout,
