@@ -30,6 +30,9 @@ const (
 	reserve = 30 * time.Second
 	// shortest is the shortest drain, however late the notice is.
 	shortest = 5 * time.Second
+	// riskTimeout is that of a drain for an interruption that may come, if no maintenance lead says how long to wait:
+	// nothing says when the VM goes away.
+	riskTimeout = 10 * time.Minute
 	// retryPause is that between a drain that failed and the next one.
 	retryPause = 15 * time.Second
 )
@@ -162,11 +165,7 @@ func (h *Handler) drain(ctx context.Context, i cloud.Interruption) error {
 	if h.failed.id == i.ID && h.Clock.Now().Before(h.failed.retry) {
 		return h.failed.err
 	}
-	timeout := h.Lead
-	if left := i.At.Sub(h.Clock.Now()); i.Kind == cloud.Termination || !i.At.IsZero() && left < timeout {
-		timeout = left
-	}
-	timeout = max(timeout-reserve, shortest)
+	timeout := h.timeout(i)
 	h.Log.Info("draining the node", "interruption", i.ID, "timeout", timeout.Round(time.Second))
 	if err := rootfile.Write(h.Marker, []byte(i.ID+"\n"), 0o600); err != nil { // pods matter more
 		h.Log.Error("the node will not return into service by itself", "interruption", i.ID, "error", err)
@@ -178,6 +177,18 @@ func (h *Handler) drain(ctx context.Context, i cloud.Interruption) error {
 	}
 	h.drained = i.ID
 	return nil
+}
+
+// timeout is how long evictions can take.
+func (h *Handler) timeout(i cloud.Interruption) time.Duration {
+	timeout := h.Lead
+	if i.Kind == cloud.Risk && timeout <= 0 {
+		timeout = riskTimeout
+	}
+	if left := i.At.Sub(h.Clock.Now()); i.Kind == cloud.Termination || !i.At.IsZero() && left < timeout {
+		timeout = left
+	}
+	return max(timeout-reserve, shortest)
 }
 
 // restore takes the node back into service, if this or an earlier process of the handler has drained it.

@@ -200,6 +200,13 @@ func TestFailedDrainDelaysNoOther(t *testing.T) {
 	b.look(15 * time.Second)
 }
 
+// TestRiskIsDrainedWithoutALead: maintenance.lead may be 0s, and nothing says when the VM goes away.
+func TestRiskIsDrainedWithoutALead(t *testing.T) {
+	b := newBed(t, func(o *Options) { o.Lead, o.DrainAtRisk = 0, true })
+	b.announced = []cloud.Interruption{{ID: "rebalance", Kind: cloud.Risk}}
+	b.look(0, "report rebalance", "drain rebalance in 9m30s")
+}
+
 // TestFullDiskDoesNotKeepPodsOnTheVM: without a place for the marker.
 func TestFullDiskDoesNotKeepPodsOnTheVM(t *testing.T) {
 	b := newBed(t, func(o *Options) { o.Marker = "/proc/nowhere/drained" })
