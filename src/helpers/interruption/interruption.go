@@ -42,6 +42,8 @@ type Node interface {
 	// Drain takes the node out of service and evicts its pods within the timeout. An error means that the node may
 	// still be in service.
 	Drain(ctx context.Context, i cloud.Interruption, timeout time.Duration) error
+	// Retired reports whether the node is still out of service after Drain.
+	Retired(ctx context.Context) (bool, error)
 	// Restore takes the node back into service after Drain.
 	Restore(ctx context.Context) error
 	// Report makes an interruption visible on the Node, for people and other programs.
@@ -158,9 +160,17 @@ func (h *Handler) due(i cloud.Interruption) bool {
 	}
 }
 
+// drain drains the node for an interruption, again if post-start of kubelet has taken it back into service in a deploy.
 func (h *Handler) drain(ctx context.Context, i cloud.Interruption) error {
 	if h.drained == i.ID {
-		return nil
+		retired, err := h.Node.Retired(ctx)
+		if err != nil {
+			return fmt.Errorf("find out whether the node is out of service: %w", err)
+		}
+		if retired {
+			return nil
+		}
+		h.Log.Info("the node is in service again before the interruption", "interruption", i.ID)
 	}
 	if h.failed.id == i.ID && h.Clock.Now().Before(h.failed.retry) {
 		return h.failed.err

@@ -20,14 +20,18 @@ import (
 
 // fakeNode records what a handler does with the node.
 type fakeNode struct {
-	done  []string
-	fails error
+	done    []string
+	fails   error
+	retired bool
 }
 
 func (n *fakeNode) Drain(_ context.Context, i cloud.Interruption, timeout time.Duration) error {
 	n.done = append(n.done, fmt.Sprintf("drain %s in %s", i.ID, timeout))
+	n.retired = n.fails == nil
 	return n.fails
 }
+
+func (n *fakeNode) Retired(context.Context) (bool, error) { return n.retired, n.fails }
 
 func (n *fakeNode) Restore(context.Context) error {
 	n.done = append(n.done, "restore")
@@ -205,6 +209,22 @@ func TestRiskIsDrainedWithoutALead(t *testing.T) {
 	b := newBed(t, func(o *Options) { o.Lead, o.DrainAtRisk = 0, true })
 	b.announced = []cloud.Interruption{{ID: "rebalance", Kind: cloud.Risk}}
 	b.look(0, "report rebalance", "drain rebalance in 9m30s")
+}
+
+// TestNodeThatIsBackIsDrainedAgain: post-start of kubelet takes it back in a deploy.
+func TestNodeThatIsBackIsDrainedAgain(t *testing.T) {
+	b := newBed(t, nil)
+	b.announced = []cloud.Interruption{maintenance(5 * time.Minute)}
+	b.look(0, "report event-1", "drain event-1 in 4m30s")
+	b.look(5 * time.Second)
+	b.node.retired = false
+	b.look(55*time.Second, "drain event-1 in 3m30s")
+	b.look(5 * time.Second)
+	b.node.fails = errors.New("the API does not answer")
+	b.look(5 * time.Second)
+	if log := b.log.String(); !strings.Contains(log, "whether the node is out of service: the API does not answer") {
+		t.Error(log)
+	}
 }
 
 // TestFullDiskDoesNotKeepPodsOnTheVM: without a place for the marker.

@@ -48,6 +48,15 @@ func (n KubernetesNode) Drain(ctx context.Context, i cloud.Interruption, timeout
 	return err
 }
 
+// Retired implements Node.
+func (n KubernetesNode) Retired(ctx context.Context) (bool, error) {
+	client, name, err := n.Connect()
+	if err != nil {
+		return false, err
+	}
+	return nodedrain.IsRetired(ctx, client, name)
+}
+
 // Restore implements Node.
 func (n KubernetesNode) Restore(ctx context.Context) error {
 	client, name, err := n.Connect()

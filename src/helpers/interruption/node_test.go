@@ -52,10 +52,19 @@ func TestNodeAgainstRealAPIServer(t *testing.T) {
 		return found.Spec.Unschedulable
 	}
 
-	if err := node.Drain(t.Context(), spot(2*time.Minute), time.Minute); err != nil || !unschedulable() {
+	retired := func() bool {
+		t.Helper()
+		out, err := node.Retired(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+
+	if err := node.Drain(t.Context(), spot(2*time.Minute), time.Minute); err != nil || !unschedulable() || !retired() {
 		t.Errorf("after the drain: unschedulable %t, %v\n%s", unschedulable(), err, &log)
 	}
-	if err := node.Restore(t.Context()); err != nil || unschedulable() {
+	if err := node.Restore(t.Context()); err != nil || unschedulable() || retired() {
 		t.Errorf("after the interruption: unschedulable %t, %v\n%s", unschedulable(), err, &log)
 	}
 
