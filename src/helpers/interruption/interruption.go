@@ -37,6 +37,9 @@ const (
 	retryPause = 15 * time.Second
 )
 
+// errTermination ends a drain for another interruption.
+var errTermination = errors.New("a termination is announced")
+
 // Node is the node of this VM.
 type Node interface {
 	// Drain takes the node out of service and evicts its pods within the timeout. An error means that the node may
@@ -180,13 +183,51 @@ func (h *Handler) drain(ctx context.Context, i cloud.Interruption) error {
 	if err := rootfile.Write(h.Marker, []byte(i.ID+"\n"), 0o600); err != nil { // pods matter more
 		h.Log.Error("the node will not return into service by itself", "interruption", i.ID, "error", err)
 	}
-	if err := h.Node.Drain(ctx, i, timeout); err != nil {
+	err := h.drainUntilTermination(ctx, i, timeout)
+	if errors.Is(err, errTermination) {
+		h.Log.Info("the drain has ended early", "interruption", i.ID, "reason", err)
+		return nil
+	}
+	if err != nil {
 		err = fmt.Errorf("drain the node for %s: %w", i.ID, err)
 		h.failed = failedDrain{id: i.ID, err: err, retry: h.Clock.Now().Add(retryPause)}
 		return err
 	}
 	h.drained = i.ID
 	return nil
+}
+
+// drainUntilTermination drains the node. If a termination is announced meanwhile, it stops the drain and returns
+// errTermination: the drain could last longer than the VM, and honors budgets as if there was time.
+func (h *Handler) drainUntilTermination(ctx context.Context, i cloud.Interruption, timeout time.Duration) error {
+	if i.Kind == cloud.Termination {
+		return h.Node.Drain(ctx, i, timeout)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- h.Node.Drain(ctx, i, timeout) }()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(h.Interval):
+		}
+		if h.terminates(ctx) {
+			stop()
+			if err := <-ended; err == nil { // the node was drained already
+				return nil
+			}
+			return errTermination
+		}
+	}
+}
+
+// terminates reports whether a termination is announced. That this is not known ends no drain.
+func (h *Handler) terminates(ctx context.Context) bool {
+	announced, err := h.Announced(ctx)
+	termination := func(i cloud.Interruption) bool { return i.Kind == cloud.Termination }
+	return err == nil && slices.ContainsFunc(announced, termination)
 }
 
 // timeout is how long evictions can take.

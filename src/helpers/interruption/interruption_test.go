@@ -23,11 +23,17 @@ type fakeNode struct {
 	done    []string
 	fails   error
 	retired bool
+	blocks  bool // Drain does, until it is stopped
 }
 
-func (n *fakeNode) Drain(_ context.Context, i cloud.Interruption, timeout time.Duration) error {
+func (n *fakeNode) Drain(ctx context.Context, i cloud.Interruption, timeout time.Duration) error {
 	n.done = append(n.done, fmt.Sprintf("drain %s in %s", i.ID, timeout))
 	n.retired = n.fails == nil
+	if n.blocks {
+		<-ctx.Done()
+		n.done = append(n.done, "stopped")
+		return ctx.Err()
+	}
 	return n.fails
 }
 
@@ -223,6 +229,33 @@ func TestNodeThatIsBackIsDrainedAgain(t *testing.T) {
 	b.node.fails = errors.New("the API does not answer")
 	b.look(5 * time.Second)
 	if log := b.log.String(); !strings.Contains(log, "whether the node is out of service: the API does not answer") {
+		t.Error(log)
+	}
+}
+
+// TestTerminationEndsAnotherDrain, which would last longer than the VM.
+func TestTerminationEndsAnotherDrain(t *testing.T) {
+	looks := 0
+	rebalance := cloud.Interruption{ID: "rebalance", Kind: cloud.Risk}
+	b := newBed(t, func(o *Options) {
+		o.DrainAtRisk, o.Interval = true, time.Millisecond
+		o.Announced = func(context.Context) ([]cloud.Interruption, error) {
+			switch looks++; looks {
+			case 1, 3:
+				return []cloud.Interruption{rebalance}, nil
+			case 2:
+				return nil, errors.New("metadata does not answer")
+			default:
+				return []cloud.Interruption{spot(2 * time.Minute), rebalance}, nil
+			}
+		}
+	})
+	b.node.blocks = true
+	b.look(0, "report rebalance", "drain rebalance in 9m30s", "stopped")
+	b.node.blocks = false
+	b.look(0, "report spot-terminate", "drain spot-terminate in 1m30s")
+	b.look(5 * time.Second)
+	if log := b.log.String(); strings.Contains(log, "not handled") {
 		t.Error(log)
 	}
 }
