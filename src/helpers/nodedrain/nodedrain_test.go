@@ -8,6 +8,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +30,8 @@ import (
 
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
+	"kubernetes-release/nodeobject"
+	"kubernetes-release/readywait"
 )
 
 // world is a real API server with two nodes, on which pods run as far as the API knows: a fake kubelet ends those that
@@ -220,6 +225,7 @@ func TestDrain(t *testing.T) {
 		"nowhere to go":                        testNowhere,
 		"a pool with a taint":                  testPool,
 		"load balancers":                       testLoadBalancers,
+		"a start without a quorum of etcd":     testFinish,
 	} {
 		t.Run(name, func(t *testing.T) {
 			// The world's own T is the outer one, as its API server is.
@@ -554,6 +560,42 @@ func testLoadBalancers(w *world) {
 	w.must(w.drain(Options{LoadBalancerDelay: 2 * time.Second}))
 	if took := time.Since(started); took < 2*time.Second {
 		w.Errorf("drained after %s, while load balancers still send requests", took)
+	}
+}
+
+// testFinish: post-start ends without a quorum of etcd, and post-deploy runs when all control VMs have started.
+func testFinish(w *world) {
+	log := slog.New(slog.DiscardHandler)
+	w.must(retire(w.Context(), w.kubelet, "a", log))
+	kubeconfig := w.cluster.Kubeconfig("system:node:a", "system:nodes")
+	content, err := os.ReadFile(kubeconfig)
+	w.must(err)
+	content = regexp.MustCompile(`server: .*`).ReplaceAll(content, []byte("server: https://127.0.0.1:1"))
+	unreachable, pending := filepath.Join(w.TempDir(), "kubeconfig"), filepath.Join(w.TempDir(), "pending")
+	w.must(os.WriteFile(unreachable, content, 0o600))
+	node := nodeobject.Options{
+		Kubeconfig: unreachable, Name: "a", Timeout: time.Minute,
+		EtcdMembers: []string{"127.0.0.1:1", "127.0.0.1:1", "127.0.0.1:1"},
+	}
+	in := func() bool { return !w.a().Spec.Unschedulable }
+
+	var none *readywait.NoQuorumError
+	if err := Return(w.Context(), node, Files{Pending: pending}, log); !errors.As(err, &none) {
+		w.Fatalf("post-start: %v", err)
+	}
+	if err := Finish(w.Context(), node, pending, log); !errors.As(err, &none) || in() {
+		w.Errorf("post-deploy without a quorum: in service %t, %v", in(), err)
+	}
+	node.Kubeconfig = kubeconfig
+	if err := Finish(w.Context(), node, pending, log); err != nil || !in() {
+		w.Errorf("post-deploy: in service %t, %v", in(), err)
+	}
+	w.must(retire(w.Context(), w.kubelet, "a", log)) // for an interruption
+	if err := Finish(w.Context(), node, pending, log); err != nil || in() {
+		w.Errorf("the next post-deploy: in service %t, %v", in(), err)
+	}
+	if err := Return(w.Context(), node, Files{Pending: pending}, log); err != nil || !in() || exists(pending) {
+		w.Errorf("post-start with a quorum: in service %t, pending %t, %v", in(), exists(pending), err)
 	}
 }
 

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"time"
 
 	"kubernetes-release/etcdmembers"
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/rootfile"
 	"kubernetes-release/internal/tail"
 	"kubernetes-release/nodeobject"
 	"kubernetes-release/readywait"
@@ -22,14 +24,25 @@ const (
 	logLines, logBytes = 5, 64 << 10
 )
 
+// Files of the VM that Return reads and writes.
+type Files struct {
+	// KubeletLog is kubelet's log; empty if there is none to show.
+	KubeletLog string
+	// Pending exists while a node has not returned into service after its VM has started. See Finish.
+	Pending string
+}
+
 // Return waits until the Node of this VM is Ready and takes it back into service after a drain, as post-start of
 // kubelet does. An error repeats the end of kubelet's log, if it has the path of one. With a timeout of 0 Return does
 // not wait and only tries the latter. It ends with a *readywait.NoQuorumError as nodeobject.Wait does.
-func Return(ctx context.Context, node nodeobject.Options, kubeletLog string, log *slog.Logger) error {
+func Return(ctx context.Context, node nodeobject.Options, files Files, log *slog.Logger) error {
+	if err := rootfile.Write(files.Pending, nil, 0o600); err != nil {
+		log.Error("if the node cannot return into service now, post-deploy does not try again", "error", err)
+	}
 	if node.Timeout <= 0 {
 		log.Info("not waiting for the node", "timeout", node.Timeout)
-		if err := restore(ctx, node, log); err != nil {
-			log.Error("the node is not taken back into service", "error", err)
+		if err := restore(ctx, node, files.Pending, log); err != nil {
+			log.Error("the node is not taken back into service; post-deploy tries again", "error", err)
 		}
 		return nil
 	}
@@ -37,15 +50,25 @@ func Return(ctx context.Context, node nodeobject.Options, kubeletLog string, log
 	var none *readywait.NoQuorumError
 	switch {
 	case errors.As(err, &none):
-		log.Info("not waiting for the node", "reason", err)
+		log.Info("not waiting for the node; post-deploy takes it back into service", "reason", err)
 	case err != nil:
-		return fmt.Errorf("%w%s", err, end(kubeletLog))
+		return fmt.Errorf("%w%s", err, end(files.KubeletLog))
 	}
-	return restore(ctx, node, log)
+	return restore(ctx, node, files.Pending, log)
 }
 
-// restore repeats Restore until it succeeds, or etcd refuses writes, which no repetition changes.
-func restore(ctx context.Context, node nodeobject.Options, log *slog.Logger) error {
+// Finish takes the node back into service if Return could not, as post-deploy of kubelet does: when the first control
+// VMs start after all were stopped, etcd has no quorum yet, and post-start must let the deploy start the others.
+func Finish(ctx context.Context, node nodeobject.Options, pending string, log *slog.Logger) error {
+	if !exists(pending) {
+		return nil
+	}
+	return restore(ctx, node, pending, log)
+}
+
+// restore repeats Restore until it succeeds, or etcd refuses writes, which no repetition changes. The node is then no
+// longer pending.
+func restore(ctx context.Context, node nodeobject.Options, pending string, log *slog.Logger) error {
 	node.Timeout = restoreTimeout
 	try := func(ctx context.Context) error {
 		client, err := node.Client()
@@ -60,7 +83,13 @@ func restore(ctx context.Context, node nodeobject.Options, log *slog.Logger) err
 		if etcdmembers.IsNoSpace(err) {
 			return noSpace(err)
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		if err := os.Remove(pending); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			log.Error("post-deploy takes the node back into service once more", "error", err)
+		}
+		return nil
 	}
 	return poll.Within(ctx, node.Timeout, time.Second, readywait.UnlessNoQuorum(node.EtcdMembers, try))
 }

@@ -25,12 +25,13 @@ func TestReturnNamesWhyTheNodeIsNotReady(t *testing.T) {
 		Kubeconfig: filepath.Join(dir, "kubeconfig"), Name: "n",
 		Timeout: 50 * time.Millisecond, Interval: time.Millisecond,
 	}
-	err := Return(t.Context(), node, log, slog.New(slog.DiscardHandler))
+	pending := filepath.Join(dir, "pending")
+	err := Return(t.Context(), node, Files{log, pending}, slog.New(slog.DiscardHandler))
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, fs.ErrNotExist) ||
 		!strings.HasSuffix(err.Error(), "The end of "+log+":\n2\n3\n4\n5\nno such sandbox") {
 		t.Errorf("got %v, want the missing kubeconfig and five lines of kubelet's log", err)
 	}
-	err = Return(t.Context(), node, filepath.Join(dir, "none"), slog.New(slog.DiscardHandler))
+	err = Return(t.Context(), node, Files{filepath.Join(dir, "none"), pending}, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), node.Kubeconfig) ||
 		!strings.Contains(err.Error(), "cannot be read") {
 		t.Errorf("got %v, want both problems", err)
@@ -52,8 +53,12 @@ func TestReturnDoesNotWait(t *testing.T) {
 		},
 	} {
 		node.Kubeconfig, node.Name = filepath.Join(t.TempDir(), "kubeconfig"), "n"
-		if err := Return(t.Context(), node, "", slog.New(slog.DiscardHandler)); err != nil {
+		pending := filepath.Join(t.TempDir(), "pending")
+		if err := Return(t.Context(), node, Files{Pending: pending}, slog.New(slog.DiscardHandler)); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+		if !exists(pending) {
+			t.Errorf("%s: post-deploy does not try again", name)
 		}
 	}
 }

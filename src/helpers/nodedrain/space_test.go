@@ -3,6 +3,7 @@ package nodedrain
 import (
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -37,7 +38,7 @@ func TestNothingWaitsForSpace(t *testing.T) {
 		"post-start": {true, func() error {
 			return Return(t.Context(), nodeobject.Options{
 				Kubeconfig: w.cluster.Kubeconfig("system:node:a", "system:nodes"), Name: "a", Timeout: timeout,
-			}, "", log)
+			}, Files{Pending: filepath.Join(t.TempDir(), "pending")}, log)
 		}},
 	} {
 		w.log.Reset()

@@ -58,6 +58,7 @@ func newCommand() *cobra.Command {
 		publishIssuer(),
 		registerCSIDriver(),
 		renewKubeletCertificates(),
+		returnNode(),
 		settleEtcd(),
 		signKubeletCSRs(),
 		smokeTest(),

@@ -40,8 +40,8 @@ func TestRefusesWrongArguments(t *testing.T) {
 				"intercept-dns, ipset, join, " +
 				"join-etcd, keep-certificates, keep-firewall, keep-node-labels, keep-settings, kms-plugin, " +
 				"leave-etcd, move-etcd-leader, prepare-etcd, prepare-vxlan, publish-issuer, " +
-				"register-csi-driver, renew-kubelet-certificates, settle-etcd, sign-kubelet-csrs, smoke-test, " +
-				"spread-pods, stop-process, wait-node, wait-ready, write-files",
+				"register-csi-driver, renew-kubelet-certificates, return-node, settle-etcd, sign-kubelet-csrs, " +
+				"smoke-test, spread-pods, stop-process, wait-node, wait-ready, write-files",
 		},
 		"unknown command": {[]string{"frobnicate"}, `"frobnicate"`},
 		"unknown flag":    {[]string{"wait-node", "--nope"}, "--nope"},
@@ -52,7 +52,7 @@ func TestRefusesWrongArguments(t *testing.T) {
 		"empty kubeconfig": {[]string{"approve-kubelet-csrs", "--kubeconfig="}, "--kubeconfig"},
 		"no directory":     {[]string{"apply-addons", "--kubeconfig", "x"}, `"dir", "timeout" not set`},
 		"no label":         {[]string{"keep-node-labels", "--kubeconfig", "x", "--node", "x"}, `"label" not set`},
-		"no node":          {[]string{"wait-node", "--kubeconfig", "x"}, `"node" not set`},
+		"no node":          {[]string{"wait-node", "--kubeconfig", "x"}, `"node", "pending" not set`},
 		"no files of pre-stop": {
 			[]string{"drain-node", "--kubeconfig", "x", "--node", "x"},
 			`"ctl", "policy", "run", "timeout" not set`,
@@ -97,7 +97,8 @@ func TestNamesFilesThatCannotBeRead(t *testing.T) {
 			[]string{"apply-addons", "--kubeconfig", missing, "--dir", dir, "--timeout", "1m", "--images", broken},
 			broken,
 		},
-		"node":           {[]string{"wait-node", "--kubeconfig", missing, "--node", broken}, broken},
+		"node":           {[]string{"wait-node", "--kubeconfig", missing, "--node", broken, "--pending=x"}, broken},
+		"returning node": {[]string{"return-node", "--kubeconfig", missing, "--node", broken, "--pending=x"}, broken},
 		"config":         {[]string{"smoke-test", "--config", broken}, broken},
 		"members":        {[]string{"leave-etcd", "--config", broken}, broken},
 		"settings":       {[]string{"check-settings", "--settings", missing, "--record", broken}, missing},

@@ -13,7 +13,10 @@ import (
 	"kubernetes-release/nodeobject"
 )
 
-const nodeUsage = "file with the node's configuration, a job's config/node.json"
+const (
+	nodeUsage    = "file with the node's configuration, a job's config/node.json"
+	pendingUsage = "file that exists while the node has not returned into service after a start"
+)
 
 func waitNode() *cobra.Command {
 	command := &cobra.Command{
@@ -24,6 +27,7 @@ func waitNode() *cobra.Command {
 	path := requirePath(command, "node", nodeUsage)
 	members := etcdMembersFlag(command)
 	timeout := command.Flags().Duration("timeout", 0, "how long to wait; 0s is not at all")
+	pending := requirePath(command, "pending", pendingUsage)
 	kubelet := command.Flags().String("kubelet-log", "", "`FILE` whose end to print if the Node is not Ready")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		identity, err := node.Load(*path)
@@ -39,7 +43,32 @@ func waitNode() *cobra.Command {
 			Name:        identity.Name,
 			EtcdMembers: addresses,
 			Timeout:     *timeout,
-		}, *kubelet, slog.Default()))
+		}, nodedrain.Files{KubeletLog: *kubelet, Pending: *pending}, slog.Default()))
+	}
+	return command
+}
+
+func returnNode() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "return-node",
+		Short: "Take this VM's Node back into service if wait-node could not, because etcd had no quorum",
+	}
+	kubeconfig := requirePath(command, "kubeconfig", "kubelet's kubeconfig")
+	path := requirePath(command, "node", nodeUsage)
+	members := etcdMembersFlag(command)
+	pending := requirePath(command, "pending", pendingUsage)
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		identity, err := node.Load(*path)
+		if err != nil {
+			return err
+		}
+		addresses, err := members()
+		if err != nil {
+			return err
+		}
+		return noQuorumIsNoError(nodedrain.Finish(command.Context(), nodeobject.Options{
+			Kubeconfig: *kubeconfig, Name: identity.Name, EtcdMembers: addresses,
+		}, *pending, slog.Default()))
 	}
 	return command
 }
