@@ -201,6 +201,50 @@ func TestPrepareAccount(t *testing.T) {
 	}
 }
 
+// TestDeleteLeavesRulesOfForeignGroups: the VMs of a Director share the security group bosh-vms, whose rules they need
+// after the cluster is gone.
+func TestDeleteLeavesRulesOfForeignGroups(t *testing.T) {
+	const shared = "sg-0e0e0e0e0e0e0e0e0"
+	world := emptyAccount()
+	world.SecurityGroups = append(world.SecurityGroups, store.SecurityGroup{
+		ID: shared, Name: "bosh-vms", Description: "VMs of the Director", VPC: awssim.LabVPC, Tags: store.Tags{},
+		Ingress: []store.Rule{
+			{Protocol: "-1", Group: shared},
+			{Protocol: "tcp", FromPort: 22, ToPort: 22, Group: awssim.DirectorSecurityGroup},
+		},
+		Egress: []store.Rule{{Protocol: "-1", CIDR: "0.0.0.0/0"}},
+	})
+	for _, port := range []int{4222, 25250} {
+		director := &world.SecurityGroups[0]
+		director.Ingress = append(
+			director.Ingress, store.Rule{Protocol: "tcp", FromPort: port, ToPort: port, Group: shared},
+		)
+	}
+	sim, _ := simulateAccount(t, world)
+	before := sim.World().SecurityGroups
+	file := variablesFile(t)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = bytes.ReplaceAll(text, []byte("sg-0aaaaaaaaaaaaaaaa"), []byte(shared))
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, stderr := prepare(t, file); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if code, stdout, stderr := prepare(t, file, "--delete"); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if after := sim.World().SecurityGroups; !reflect.DeepEqual(after, before) {
+		t.Errorf("the security groups are\n%v\nand were\n%v", after, before)
+	}
+	if strings.Contains(worldText(t, sim), "kubernetes.io/cluster/prod") {
+		t.Error("--delete has left tags")
+	}
+}
+
 // TestPrepareWithoutPassRole: what the Director could not do before.
 func TestPrepareWithoutPassRole(t *testing.T) {
 	sim, url := simulateAccount(t, emptyAccount())

@@ -35,7 +35,7 @@ type Account struct {
 	vpc       string
 	group     string // the nodes' security group; empty until it exists
 	clock     clock.PassiveClock
-	foreign   bool // somebody else created the group, so Delete leaves it
+	foreign   bool // somebody else created the group, so Delete leaves it and its rules
 }
 
 // New returns an account with clients of an SDK configuration.
