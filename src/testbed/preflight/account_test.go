@@ -245,6 +245,22 @@ func TestDeleteLeavesRulesOfForeignGroups(t *testing.T) {
 	}
 }
 
+// TestDeleteNeedsNoOptions: a policy with other permissions than the options of --delete say is deleted with its role.
+func TestDeleteNeedsNoOptions(t *testing.T) {
+	sim, _ := simulateAccount(t, emptyAccount())
+	file := variablesFile(t)
+	if code, stdout, stderr := prepare(t, file, "--load-balancer-controller"); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	code, stdout, stderr := prepare(t, file, "--delete")
+	if code != 0 || !strings.Contains(stdout, "deleted       inline policy kubernetes of the role kubernetes-control") {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if roles := sim.World().Roles; len(roles) > 0 {
+		t.Errorf("--delete has left %v", roles)
+	}
+}
+
 // TestPrepareWithoutPassRole: what the Director could not do before.
 func TestPrepareWithoutPassRole(t *testing.T) {
 	sim, url := simulateAccount(t, emptyAccount())

@@ -52,7 +52,9 @@ type step struct {
 	what   string
 	exists func(context.Context) (bool, error)
 	create func(context.Context) error
-	// remove deletes what exists; without it, the step's object goes with another one.
+	// present reports whether there is something to remove, whether or not it is as it must be; nil: exists.
+	present func(context.Context) (bool, error)
+	// remove deletes what is present; without it, the step's object goes with another one.
 	remove func(context.Context) error
 }
 

@@ -48,10 +48,10 @@ func (a *Account) Delete(ctx context.Context, dryRun bool) error {
 		if s.remove == nil {
 			continue
 		}
-		exists, err := s.exists(ctx)
+		present, err := s.isPresent(ctx)
 		switch {
 		case err != nil:
-		case !exists:
+		case !present:
 			a.say("is gone", s.what)
 		case dryRun:
 			a.say("would delete", s.what)
@@ -65,6 +65,13 @@ func (a *Account) Delete(ctx context.Context, dryRun bool) error {
 		}
 	}
 	return errors.Join(failed...)
+}
+
+func (s step) isPresent(ctx context.Context) (bool, error) {
+	if s.present != nil {
+		return s.present(ctx)
+	}
+	return s.exists(ctx)
 }
 
 // steps lists everything that a cluster requires. It finds out which account, VPC and security group are meant.

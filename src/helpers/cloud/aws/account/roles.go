@@ -126,6 +126,10 @@ func inlinePolicyStep(
 			}
 			return samePolicy(aws.ToString(current), document), nil
 		},
+		present: func(ctx context.Context) (bool, error) {
+			_, err := get(ctx)
+			return found(err)
+		},
 		create: put,
 		remove: func(ctx context.Context) error {
 			_, err := found(remove(ctx))
