@@ -261,6 +261,129 @@ func TestDeleteNeedsNoOptions(t *testing.T) {
 	}
 }
 
+// printedPolicy is what cloud-preflight iam-policy prints for control VMs of the cluster prod.
+func printedPolicy(t *testing.T, args ...string) iam.Policy {
+	t.Helper()
+	if err := build(); err != nil {
+		t.Fatal(err)
+	}
+	args = append([]string{"iam-policy", "--role", "control", "--cluster", "prod", "--vpc", awssim.LabVPC}, args...)
+	text, err := exec.CommandContext(t.Context(), filepath.Join(programs, "cloud-preflight"), args...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var policy iam.Policy
+	if err := json.Unmarshal(text, &policy); err != nil {
+		t.Fatal(err)
+	}
+	return policy
+}
+
+// TestPrepareKeepsPermissions: the documented place of a policy with options of iam-policy is that of prepare's own.
+func TestPrepareKeepsPermissions(t *testing.T) {
+	const key = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+	sim, _ := simulateAccount(t, awssim.EmptyWorld(netip.MustParsePrefix("10.0.0.0/16"))) // that of aws-vars.yml
+	file := variablesFile(t)
+	if code, stdout, stderr := prepare(t, file); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	conf := filepath.Join(t.TempDir(), "cloud.conf")
+	role := "[Global]\nRoleARN = arn:aws:iam::123456789012:role/controller\n"
+	if err := os.WriteFile(conf, []byte(role), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		options []string
+		sid     string
+	}{
+		{[]string{"--encryption-key", key}, "KmsEncryptSecrets"},
+		{[]string{"--pod-roles", "prod-issuer/prod"}, "S3PublishIssuer"},
+		{[]string{"--cloud-config", conf}, "StsAssumeCloudControllersRole"},
+	} {
+		t.Run(c.options[0], func(t *testing.T) {
+			if err := sim.Update(func(w *store.World) error {
+				store.Find(w.Roles, "kubernetes-control").Policies["kubernetes"] = printedPolicy(t, c.options...)
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			before := worldText(t, sim)
+			check := append([]string{"--vars", file, "--cluster", "prod"}, c.options...)
+			if code, stdout, stderr := account(t, check...); code != 0 {
+				t.Errorf("check with the options: exit code %d\n%s%s", code, stdout, stderr)
+			}
+			for _, args := range [][]string{nil, {"--dry-run"}} {
+				code, stdout, stderr := prepare(t, file, args...)
+				if code != 1 || !strings.Contains(stderr, "the statement "+c.sid) || worldText(t, sim) != before {
+					t.Errorf("prepare %v without the options: exit code %d\n%s%s", args, code, stdout, stderr)
+				}
+			}
+			if code, stdout, stderr := prepare(t, file, c.options...); code != 0 || worldText(t, sim) != before {
+				t.Errorf("prepare with the options: exit code %d\n%s%s", code, stdout, stderr)
+			}
+			code, text, stderr := account(t, append([]string{"terraform"}, check...)...)
+			if code != 0 || !strings.Contains(text, `"Sid": "`+c.sid+`"`) ||
+				!strings.Contains(text, "account terraform "+strings.Join(c.options, " ")+"\n") {
+				t.Errorf("terraform: exit code %d\n%s%s", code, text, stderr)
+			}
+		})
+	}
+	if err := sim.Update(func(w *store.World) error {
+		store.Find(w.Roles, "kubernetes-control").Policies["kubernetes"] = printedPolicy(t, "--encryption-key", key)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	other := strings.Replace(key, "1234abcd", "5678abcd", 1)
+	if code, _, stderr := prepare(t, file, "--encryption-key", other); code != 1 ||
+		!strings.Contains(stderr, key+" in the statement KmsEncryptSecrets") {
+		t.Errorf("another key: exit code %d\n%s", code, stderr)
+	}
+	if code, stdout, stderr := prepare(t, file, "--replace"); code != 0 ||
+		strings.Contains(worldText(t, sim), "KmsEncryptSecrets") {
+		t.Errorf("--replace: exit code %d\n%s%s", code, stdout, stderr)
+	}
+}
+
+// TestFixesRepeatOptions: the command of a fix creates what was checked.
+func TestFixesRepeatOptions(t *testing.T) {
+	const key = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+	simulateAccount(t, emptyAccount())
+	file := variablesFile(t)
+	code, _, stderr := account(
+		t, "--vars", file, "--cluster", "prod", "--load-balancer-controller", "--encryption-key", key,
+	)
+	want := "cloud-preflight account prepare --vars " + file + " --cluster prod --encryption-key " + key +
+		" --load-balancer-controller\n"
+	if code != 1 || !strings.Contains(stderr, want) {
+		t.Errorf("exit code %d, want %s in\n%s", code, want, stderr)
+	}
+}
+
+// TestPrepareLeavesRolesOfOtherClusters: the file of a second cluster still has the roles of the first.
+func TestPrepareLeavesRolesOfOtherClusters(t *testing.T) {
+	sim, _ := simulateAccount(t, emptyAccount())
+	file := variablesFile(t)
+	second, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, stderr := prepare(t, file); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if err := os.WriteFile(file, second, 0o600); err != nil { // without the group of the first cluster
+		t.Fatal(err)
+	}
+	before := worldText(t, sim)
+	for _, args := range [][]string{nil, {"--delete"}} {
+		code, stdout, stderr := prepare(t, file, append(args, "--cluster", "staging")...)
+		if code != 1 || !strings.Contains(stderr, "it has the tag of the cluster prod") || stdout != "" ||
+			worldText(t, sim) != before {
+			t.Errorf("%v: exit code %d\n%s%s", args, code, stdout, stderr)
+		}
+	}
+}
+
 // TestPrepareWithoutPassRole: what the Director could not do before.
 func TestPrepareWithoutPassRole(t *testing.T) {
 	sim, url := simulateAccount(t, emptyAccount())

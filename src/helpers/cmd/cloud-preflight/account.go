@@ -6,7 +6,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/spf13/cobra"
 
-	"kubernetes-release/cloud/aws"
 	"kubernetes-release/cloud/aws/account"
 	"kubernetes-release/internal/cli"
 	"kubernetes-release/preflight"
@@ -16,8 +15,7 @@ import (
 // accountFlags are what all commands of account have.
 type accountFlags struct {
 	file, cluster string
-	noStorage     bool
-	policy        aws.PolicyOptions
+	policy        policyFlags
 }
 
 func (f *accountFlags) register(command *cobra.Command) {
@@ -29,25 +27,16 @@ func (f *accountFlags) register(command *cobra.Command) {
 		"variables `FILE` of the cloud config, a copy of manifests/cloud-config/aws-vars.yml",
 	)
 	flags.StringVar(&f.cluster, "cluster", "", "`NAME` of the cluster")
-	flags.BoolVar(&f.policy.CloudRoutes, "cloud-routes", false, "include the permissions to write pod routes")
-	flags.BoolVar(&f.noStorage, "no-storage", false, "leave out the permissions of the EBS CSI driver")
-	flags.BoolVar(
-		&f.policy.LoadBalancerController, "load-balancer-controller", false,
-		"include the permissions of the AWS Load Balancer Controller",
-	)
-	flags.StringSliceVar(
-		&f.policy.Keys,
-		"key",
-		nil,
-		"`ARN` of a customer managed key that volumes are encrypted with; can be repeated",
-	)
+	f.policy.register(command)
 }
 
 func (f *accountFlags) account(command *cobra.Command) (*account.Account, error) {
 	if f.file == "" || f.cluster == "" {
 		return nil, cli.Usagef("--vars and --cluster are required")
 	}
-	f.policy.Storage = !f.noStorage
+	if err := f.policy.read(); err != nil {
+		return nil, err
+	}
 	settings, err := account.ReadSettings(f.file, f.cluster)
 	if err != nil {
 		return nil, err
@@ -59,7 +48,9 @@ func (f *accountFlags) account(command *cobra.Command) (*account.Account, error)
 	if sdk.Region == "" {
 		return nil, errors.New("no region is configured: set AWS_REGION")
 	}
-	return account.New(sdk, settings, f.policy, command.OutOrStdout()), nil
+	a := account.New(sdk, settings, f.policy.options, command.OutOrStdout())
+	a.Options = f.policy.given()
+	return a, nil
 }
 
 func newAccountCommand() *cobra.Command {
@@ -107,13 +98,14 @@ Credentials and region are those of the AWS CLI. Exit codes: 0 if no check faile
 
 func newPrepareCommand() *cobra.Command {
 	var flags accountFlags
-	var dryRun, remove bool
+	var dryRun, remove, replace bool
 	command := &cobra.Command{
 		Use:   "prepare --vars FILE --cluster NAME",
 		Short: "Create what a cluster requires of the account",
 		Long: `Create roles, instance profiles, policies, the nodes' security group with its rules, and the tags of
 subnets, as docs/aws.md describes. Each step is printed. What exists already is left as it is, so the command can be
-repeated, for example after an upgrade that changes the policies. The id of a new security group is written into the
+repeated, for example after an upgrade that changes the policies. Repeat it with the same options: it changes nothing if
+a policy would lose statements, or has the tag of another cluster. The id of a new security group is written into the
 file.
 
 Credentials and region are those of the AWS CLI.`,
@@ -125,6 +117,7 @@ Credentials and region are those of the AWS CLI.`,
 			if err != nil {
 				return err
 			}
+			a.Replace = replace
 			if remove {
 				return a.Delete(command.Context(), dryRun)
 			}
@@ -133,6 +126,10 @@ Credentials and region are those of the AWS CLI.`,
 	}
 	flags.register(command)
 	command.Flags().BoolVar(&dryRun, "dry-run", false, "only print what would be done")
+	command.Flags().BoolVar(
+		&replace, "replace", false,
+		"replace policies of the roles that would lose statements or are of another cluster",
+	)
 	command.Flags().BoolVar(&remove, "delete", false, "delete what this command has created")
 	return command
 }

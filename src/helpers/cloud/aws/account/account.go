@@ -22,8 +22,12 @@ import (
 // Account is what a cluster requires of an AWS account, and the clients that create it.
 type Account struct {
 	*Settings
-	// Policy are options of the roles' policies: storage, cloud routes and keys.
-	Policy cloudaws.PolicyOptions
+	// Policy are options of the roles' policies, and Options the words of the command line that they come from, which
+	// fixes repeat.
+	Policy  cloudaws.PolicyOptions
+	Options []string
+	// Replace has Prepare replace policies that have more statements, or are of another cluster.
+	Replace bool
 	// Out gets a line for each step.
 	Out io.Writer
 
@@ -54,6 +58,8 @@ type step struct {
 	create func(context.Context) error
 	// present reports whether there is something to remove, whether or not it is as it must be; nil: exists.
 	present func(context.Context) (bool, error)
+	// mayCreate and mayRemove are reasons not to take the step, found out before the first one is taken; nil: none.
+	mayCreate, mayRemove func(context.Context) error
 	// remove deletes what is present; without it, the step's object goes with another one.
 	remove func(context.Context) error
 }

@@ -12,6 +12,7 @@ import (
 	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
 
 	cloudaws "kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/aws/fixes"
 	"kubernetes-release/preflight"
 )
 
@@ -62,9 +63,9 @@ func (a *Account) Check(ctx context.Context) (*preflight.Report, error) {
 
 // prepareFix runs the command that creates everything.
 func (a *Account) prepareFix() []preflight.Fix {
+	words := []string{"cloud-preflight", "account", "prepare", "--vars", a.File, "--cluster", a.Cluster}
 	return []preflight.Fix{{
-		Text:     "Prepare the account:",
-		Commands: []string{fmt.Sprintf("cloud-preflight account prepare --vars %s --cluster %s", a.File, a.Cluster)},
+		Text: "Prepare the account:", Commands: []string{fixes.Line(append(words, a.Options...)...)},
 	}}
 }
 
@@ -75,12 +76,19 @@ func (a *Account) checkSteps(ctx context.Context, steps []step) (preflight.Outco
 		if err != nil {
 			return outcome, fmt.Errorf("%s: %w", s.what, err)
 		}
-		if !exists {
-			outcome.Findings = append(outcome.Findings, preflight.Finding{
-				Resource: s.what, Wanted: "it exists, as docs/aws.md describes it", Found: "it is missing or differs",
-				Why: "the first deploy fails", Fix: a.prepareFix(),
-			})
+		if exists {
+			continue
 		}
+		difference := "it is missing or differs"
+		if s.mayCreate != nil {
+			if err := s.mayCreate(ctx); err != nil {
+				difference = "it differs, and prepare does not replace it: " + err.Error()
+			}
+		}
+		outcome.Findings = append(outcome.Findings, preflight.Finding{
+			Resource: s.what, Wanted: "it exists, as docs/aws.md describes it", Found: difference,
+			Why: "the first deploy fails", Fix: a.prepareFix(),
+		})
 	}
 	outcome.Note = fmt.Sprintf("%d objects", len(steps))
 	return outcome, nil

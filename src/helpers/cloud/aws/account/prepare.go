@@ -12,10 +12,14 @@ import (
 )
 
 // Prepare creates what is missing, in an order in which each step finds what it needs. It can be repeated. A dry run
-// only reads.
+// only reads. It does nothing if a policy would lose permissions, unless Replace is set.
 func (a *Account) Prepare(ctx context.Context, dryRun bool) error {
 	steps, err := a.steps(ctx)
 	if err != nil {
+		return err
+	}
+	may := func(s step) func(context.Context) error { return s.mayCreate }
+	if err := refused(ctx, steps, may); err != nil && !a.Replace {
 		return err
 	}
 	for _, s := range steps {
@@ -41,6 +45,10 @@ func (a *Account) Prepare(ctx context.Context, dryRun bool) error {
 func (a *Account) Delete(ctx context.Context, dryRun bool) error {
 	steps, err := a.steps(ctx)
 	if err != nil {
+		return err
+	}
+	may := func(s step) func(context.Context) error { return s.mayRemove }
+	if err := refused(ctx, steps, may); err != nil {
 		return err
 	}
 	var failed []error

@@ -110,7 +110,10 @@ func (a *Account) policyStep(role, document string) step {
 		)
 		return err
 	}
-	return inlinePolicyStep(what, document, get, put, remove)
+	s, g := inlinePolicyStep(what, document, get, put, remove), guard{a, get}
+	s.mayCreate = func(ctx context.Context) error { return g.mayReplace(ctx, document) }
+	s.mayRemove = g.mayDelete
+	return s
 }
 
 // inlinePolicyStep is a policy that exists if it says what it must. Deleting does not look at what it says.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"kubernetes-release/cloud/aws/fixes"
 	"kubernetes-release/preflight"
 )
 
@@ -18,8 +19,10 @@ func (a *Account) Terraform(ctx context.Context, w io.Writer) error {
 	}
 	kind, name, _ := strings.Cut(a.Director, "/")
 	// Not by text/template: with it the linker keeps every request that EC2 knows, and the program has twice its size.
+	command := fixes.Line(append([]string{"cloud-preflight", "account", "terraform"}, a.Options...)...)
 	all := strings.NewReplacer(
-		"{cluster}", a.Cluster, "{trust}", a.trustPolicy(), "{policy name}", policyName, "{director kind}", kind,
+		"{command}", command, "{cluster}", a.Cluster, "{trust}", a.trustPolicy(), "{policy name}", policyName,
+		"{director kind}", kind,
 		"{director}", name, "{director group}", a.DirectorGroup, "{group}", a.groupName(), "{vpc}", a.vpc,
 		"{tag key}", a.tagKey(), "{tag value}", tagValue, "{ssh}", strconv.Itoa(sshPort),
 	)
@@ -67,7 +70,7 @@ func (a *Account) terraformTags() []subnetTag {
 // The parts of the configuration, with values in braces.
 const (
 	terraformHead = `# What the Kubernetes cluster {cluster} requires of the account.
-# Written by: cloud-preflight account terraform
+# Written by: {command}
 `
 	terraformRole = `
 resource "aws_iam_role" "{key}" {

@@ -1,0 +1,152 @@
+package account
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	cloudaws "kubernetes-release/cloud/aws"
+)
+
+// oneOrMore is a value of a policy that may be in a list: IAM accepts both, and may return either.
+type oneOrMore[T any] []T
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *oneOrMore[T]) UnmarshalJSON(text []byte) error {
+	var one T
+	if err := json.Unmarshal(text, &one); err == nil {
+		*l = oneOrMore[T]{one}
+		return nil
+	}
+	return json.Unmarshal(text, (*[]T)(l))
+}
+
+// policyDocument is what the guards look at in a policy of a role.
+type policyDocument struct{ Statement oneOrMore[policyStatement] }
+
+type policyStatement struct {
+	Sid       string
+	Action    oneOrMore[string]
+	Resource  oneOrMore[string]
+	Condition map[string]map[string]json.RawMessage
+}
+
+func parsePolicy(text string) (policyDocument, error) {
+	var d policyDocument
+	if err := json.Unmarshal([]byte(text), &d); err != nil {
+		return d, fmt.Errorf("the policy cannot be read: %w", err)
+	}
+	return d, nil
+}
+
+// guard keeps Prepare from removing permissions that somebody has added to a role's policy, and Prepare and Delete from
+// the policy of another cluster.
+type guard struct {
+	account *Account
+	get     func(context.Context) (*string, error)
+}
+
+// current is the policy of the role, without statements if there is none. IAM returns it URL-encoded (RFC 3986).
+func (g guard) current(ctx context.Context) (policyDocument, error) {
+	encoded, err := g.get(ctx)
+	if exists, err := found(err); !exists {
+		return policyDocument{}, err
+	}
+	text, err := url.QueryUnescape(aws.ToString(encoded))
+	if err != nil {
+		return policyDocument{}, fmt.Errorf("the policy cannot be read: %w", err)
+	}
+	return parsePolicy(text)
+}
+
+// mayReplace is the reason why the policy must not be replaced by a document.
+func (g guard) mayReplace(ctx context.Context, document string) error {
+	current, err := g.current(ctx)
+	if err != nil {
+		return err
+	}
+	wanted, err := parsePolicy(document)
+	if err != nil {
+		return err
+	}
+	if other := current.otherCluster(g.account.Cluster); other != "" {
+		return fmt.Errorf(
+			"it has the tag of the cluster %s: give this cluster roles of its own (control_instance_profile and "+
+				"worker_instance_profile in %s), or replace the policy with --replace", other, g.account.File,
+		)
+	}
+	if lost := current.lost(wanted); len(lost) > 0 {
+		return fmt.Errorf(
+			"it would lose %s: add the options that the policy was generated with (cloud-preflight account --help), "+
+				"or replace it with --replace", strings.Join(lost, "; "),
+		)
+	}
+	return nil
+}
+
+// mayDelete is the reason why the policy must not be deleted.
+func (g guard) mayDelete(ctx context.Context) error {
+	current, err := g.current(ctx)
+	if err != nil {
+		return err
+	}
+	if other := current.otherCluster(g.account.Cluster); other != "" {
+		return fmt.Errorf("it has the tag of the cluster %s, whose role it is", other)
+	}
+	return nil
+}
+
+// otherCluster is the name of another cluster whose tag conditions of the policy have, empty if there is none.
+func (d policyDocument) otherCluster(own string) string {
+	for _, s := range d.Statement {
+		for _, keys := range s.Condition {
+			for key := range keys {
+				if _, name, ok := strings.Cut(key, cloudaws.TagPrefix); ok && name != own {
+					return name
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// lost is what other does not have: statements, and single keys, buckets and roles in their resources. Patterns of
+// resources change with releases.
+func (d policyDocument) lost(other policyDocument) []string {
+	var lost []string
+	for _, s := range d.Statement {
+		i := slices.IndexFunc(other.Statement, func(o policyStatement) bool { return s.Sid != "" && o.Sid == s.Sid })
+		switch {
+		case i >= 0:
+			for _, r := range s.Resource {
+				if !strings.Contains(r, "*") && !slices.Contains(other.Statement[i].Resource, r) {
+					lost = append(lost, fmt.Sprintf("%s in the statement %s", r, s.Sid))
+				}
+			}
+		case s.Sid != "":
+			lost = append(lost, "the statement "+s.Sid)
+		default:
+			lost = append(lost, "a statement without a Sid, of "+strings.Join(s.Action, ", "))
+		}
+	}
+	return lost
+}
+
+// refused joins the reasons why steps must not be taken, which are found out before the first one is.
+func refused(ctx context.Context, steps []step, reason func(step) func(context.Context) error) error {
+	var reasons []error
+	for _, s := range steps {
+		if may := reason(s); may != nil {
+			if err := may(ctx); err != nil {
+				reasons = append(reasons, fmt.Errorf("%s: %w", s.what, err))
+			}
+		}
+	}
+	return errors.Join(reasons...)
+}
