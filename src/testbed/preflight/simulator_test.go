@@ -22,6 +22,7 @@ import (
 
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/aws"
+	"kubernetes-release/node"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/accounts"
 	"kubernetes-release/testbed/awssim"
@@ -272,6 +273,51 @@ func TestCallsOfEachRole(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDomainOfDHCPOptions: instance metadata has names in the domain of the VPC's DHCP options, EC2 does not.
+func TestDomainOfDHCPOptions(t *testing.T) {
+	other := func(w *store.World) { w.VPCs[0].DomainName = "corp.example.com" }
+	for _, role := range []preflight.Role{preflight.Control, preflight.Worker} {
+		for _, mode := range []preflight.Mode{preflight.ModeEnforce, preflight.ModeOff} {
+			t.Run(fmt.Sprintf("%s mode=%s", role, mode), func(t *testing.T) {
+				i := simulatedInstance(1, role)
+				sim := simulate(t, func(w *store.World) {
+					other(w)
+					w.Instances = []store.Instance{i}
+					generated(t, w)
+				})
+				r := sim.run(t, i, role, func(_ *aws.Provider, c *preflight.Config) { c.Mode = mode })
+				if r.Result == preflight.RunFailed || r.Count(preflight.Warned) > 0 {
+					t.Errorf("want no findings:\n%s", text(r))
+				}
+				if r.Node == nil || r.Node.Name != nodeName(i) {
+					t.Fatalf("the identity is %+v, want the name %s", r.Node, nodeName(i))
+				}
+				authority := (&aws.Provider{MetadataEndpoint: sim.metadataFor(t, i.Address)}).NewAuthority("prod", nil)
+				machine, err := authority.Admit(t.Context(), node.Application{
+					Request: []byte("request"), Proof: prove(t, sim, i, "prod", "request", time.Now()), Peer: i.Address,
+				})
+				if err != nil || machine.Node != r.Node.Name {
+					t.Errorf("the VM joins as %q, %v", machine.Node, err)
+				}
+			})
+		}
+	}
+	t.Run("EC2 does not say", func(t *testing.T) {
+		i := simulatedInstance(1, preflight.Worker)
+		sim := simulate(t, func(w *store.World) {
+			other(w)
+			w.Instances = []store.Instance{i}
+			generated(t, w, "ec2:DescribeInstances")
+		})
+		r := sim.run(t, i, preflight.Worker, nil)
+		name := result(r, "node-name")
+		if want := strings.Replace(nodeName(i), "ec2.internal", "corp.example.com", 1); r.Node.Name != want ||
+			name.Status != preflight.Failed || !strings.Contains(text(r), "start the preflight again") {
+			t.Errorf("node %+v\n%s", r.Node, text(r))
+		}
+	})
 }
 
 // narrowed reports whether a call is restricted to one VPC, the cluster's tag, or ids.

@@ -183,6 +183,7 @@ func (r *run) identify(ctx context.Context) error {
 		err := r.gatherer.Facts.MetadataErr
 		if err == nil {
 			r.known = true
+			r.name(ctx)
 			if r.request.Identified != nil {
 				return r.request.Identified(r.gatherer.Facts.Metadata.Identity())
 			}
@@ -192,6 +193,37 @@ func (r *run) identify(ctx context.Context) error {
 		if !errors.As(err, &fault) || !fault.Temporary() || !r.wait(ctx, backoff, "instance metadata", err.Error()) {
 			return nil // the check metadata-service reports it
 		}
+	}
+}
+
+// name replaces a name in the domain of the VPC's DHCP options by the one that EC2 has. If EC2 cannot be asked, the
+// name stays, and the check node-name fails.
+func (r *run) name(ctx context.Context) {
+	known, backoff := &r.gatherer.Facts.Metadata, r.provider.roundPause()
+	for !known.HasEC2Name() {
+		name, err := r.gatherer.PrivateDNSName(ctx)
+		if err == nil {
+			known.Hostname = name
+			return
+		}
+		if !mayPass(err) || !r.wait(ctx, backoff, "the private DNS name", awserr.Describe(err)) {
+			r.log.Warn("EC2 does not say which private DNS name the instance has", "error", awserr.Describe(err))
+			return
+		}
+	}
+}
+
+// mayPass reports whether an error of metadata or EC2 may disappear by itself.
+func mayPass(err error) bool {
+	var fault *metadata.Fault
+	if errors.As(err, &fault) {
+		return fault.Temporary()
+	}
+	switch awserr.Classify(err) {
+	case awserr.Throttled, awserr.UnknownID, awserr.Server, awserr.Malformed, awserr.Unreachable:
+		return true
+	default:
+		return false
 	}
 }
 

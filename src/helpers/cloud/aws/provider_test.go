@@ -353,6 +353,25 @@ func TestEventualConsistency(t *testing.T) {
 			t.Errorf("the run did not wait for the profile:\n%s", text(r))
 		}
 	})
+	t.Run("name", func(t *testing.T) {
+		f := newFake()
+		f.metadata["meta-data/local-hostname"] = "ip-10-0-16-4.corp.example.com"
+		f.answers["ec2:DescribeInstances"] = fakeAnswer{http.StatusServiceUnavailable, ""}
+		n := 0
+		f.hook = func(f *fakeCloud, action string) {
+			if action == "ec2:DescribeInstances" {
+				if n++; n == 3 {
+					delete(f.answers, action)
+				}
+			}
+		}
+		c := testConfig(preflight.Worker)
+		c.RetryWindow = duration.Duration(20 * time.Second)
+		r, id := runAgainst(t, f, c, nil)
+		if r.Result != preflight.RunPassed || id.Name != "ip-10-0-16-4.ec2.internal" {
+			t.Errorf("the run did not wait for the name: %+v\n%s", id, text(r))
+		}
+	})
 	t.Run("the window ends", func(t *testing.T) {
 		f := newFake()
 		f.tags = nil

@@ -135,7 +135,7 @@ func listDirectory(tree map[string]Response, dir string) string {
 // metadataTree is all that an instance can read, by path below the version.
 func metadataTree(w *store.World, i *store.Instance, now time.Time) map[string]Response {
 	subnet := w.Place(i)
-	name, mac, address := w.PrivateDNSName(i.Address), ec2.Mac(i.Address), i.Address.String()
+	name, mac, address := w.HostName(subnet.VPC, i.Address), ec2.Mac(i.Address), i.Address.String()
 	tree := map[string]Response{}
 	add := func(prefix string, leaves map[string]string) {
 		for path, value := range leaves {

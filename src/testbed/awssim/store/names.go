@@ -48,6 +48,16 @@ func (w *World) PrivateDNSName(a netip.Addr) string {
 	return "ip-" + strings.ReplaceAll(a.String(), ".", "-") + "." + domain
 }
 
+// HostName is the name that instance metadata gives to an address in a VPC.
+func (w *World) HostName(vpc string, a netip.Addr) string {
+	name := w.PrivateDNSName(a)
+	if v := Find(w.VPCs, vpc); v != nil && v.DomainName != "" {
+		host, _, _ := strings.Cut(name, ".")
+		return host + "." + v.DomainName
+	}
+	return name
+}
+
 // NewID returns a new id in EC2's form: a prefix and 17 hexadecimal digits.
 func (w *World) NewID(prefix string) string {
 	w.Serial++

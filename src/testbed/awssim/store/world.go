@@ -81,6 +81,9 @@ type VPC struct {
 	Tags Tags         `json:"tags,omitempty"`
 	// NoDNSHostnames turns off the attribute enableDnsHostnames: instances have no private DNS names.
 	NoDNSHostnames bool `json:"no_dns_hostnames,omitempty"`
+	// DomainName is that of the VPC's DHCP options, in which instance metadata names instances; empty: EC2's own. The
+	// names that the API returns do not depend on it.
+	DomainName string `json:"domain_name,omitempty"`
 }
 
 // InternetGateway connects at most one VPC to the internet.

@@ -48,7 +48,7 @@ var _ = register(Check{
 	section:  sectionOverview,
 	Needs:    facts.FromMetadata | facts.FromInstance,
 	run:      checkNodeName,
-	fix:      "Enable DNS host names in the VPC; use one domain name in its DHCP options.",
+	fix:      "Enable DNS host names in the VPC; let the role call `ec2:DescribeInstances`.",
 })
 
 var _ = register(Check{
@@ -164,7 +164,10 @@ func checkIPFamilies(f *facts.Facts) preflight.Outcome {
 }
 
 func checkNodeName(f *facts.Facts) preflight.Outcome {
-	if f.Instance == nil {
+	switch {
+	case f.Instance == nil && f.MetadataErr == nil && !f.Metadata.HasEC2Name():
+		return found(nameOfDHCP(f, "the node name to be the private DNS name, which EC2 could not be asked for"))
+	case f.Instance == nil:
 		return instanceMissing(f)
 	}
 	name := f.Instance.PrivateDNSName
@@ -195,6 +198,9 @@ func checkNodeName(f *facts.Facts) preflight.Outcome {
 				))},
 		})
 	}
+	if !f.Metadata.HasEC2Name() {
+		return found(nameOfDHCP(f, "the node name to be the private DNS name "+name))
+	}
 	return found(preflight.Finding{
 		Resource: f.InstanceID(),
 		Wanted:   "the node name to be the private DNS name " + name,
@@ -220,6 +226,21 @@ func checkNodeName(f *facts.Facts) preflight.Outcome {
 			),
 		},
 	})
+}
+
+// nameOfDHCP is what is wrong if EC2 could not be asked for the name when the preflight started.
+func nameOfDHCP(f *facts.Facts, wanted string) preflight.Finding {
+	return preflight.Finding{
+		Resource: f.InstanceID(),
+		Wanted:   wanted,
+		Found:    "instance metadata says " + f.Metadata.Hostname + ", in the domain of the VPC's DHCP options",
+		Why: "A VM joins with the private DNS name, by which the cloud controller knows it too. The preflight asks " +
+			"EC2 for it as the role of the instance profile, once, when it starts.",
+		Fix: append(
+			fixes.MachinePolicy(f),
+			fixes.ByHand("then start the preflight again: bosh restart, or deploy again"),
+		),
+	}
 }
 
 func checkNodeAddress(f *facts.Facts) preflight.Outcome {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"kubernetes-release/cloud/aws/awsapi"
 	"kubernetes-release/cloud/aws/awsclient"
 	"kubernetes-release/cloud/aws/awserr"
+	"kubernetes-release/cloud/aws/cloudconfig"
 	"kubernetes-release/cloud/aws/facts"
 	"kubernetes-release/cloud/aws/iampolicy"
 	"kubernetes-release/cloud/aws/identity"
@@ -157,6 +159,28 @@ func (g *Gatherer) GatherMetadata(ctx context.Context, role bool) {
 			}
 			return nil
 		})
+}
+
+// PrivateDNSName asks EC2 for the name of this instance, with the role of its profile. Others find the instance by this
+// name, also without the cloud controller's configuration.
+func (g *Gatherer) PrivateDNSName(ctx context.Context) (string, error) {
+	f := g.Facts
+	g.gatherRole(ctx, facts.FromCredentials)
+	if f.CredentialsErr != nil {
+		return "", f.CredentialsErr
+	}
+	api, err := g.client(ctx, f.Metadata.Region, g.ownCredentials(), nil)
+	if err != nil {
+		return "", err
+	}
+	defer api.HTTP.CloseIdleConnections()
+	instance, err := api.DescribeInstance(ctx, f.InstanceID())
+	if err != nil {
+		return "", err
+	}
+	named := f.Metadata
+	named.Hostname = strings.ToLower(instance.PrivateDNSName)
+	return named.Hostname, named.Identity().Validate()
 }
 
 // gatherRole asks again for the instance profile and the role's credentials, as wanted, and for credentials that are
@@ -415,18 +439,7 @@ func (g *Gatherer) describeGroups(ctx context.Context, ids []string) ([]resource
 // connect creates the clients, which authenticate as the role that the cloud controller uses.
 func (g *Gatherer) connect(ctx context.Context) error {
 	f := g.Facts
-	client := func(credentials awssdk.CredentialsProvider) (*awsapi.Client, error) {
-		a, err := awsapi.New(ctx, f.Region(), g.environment.Endpoint, credentials, f.Overrides(), g.Recorder)
-		if err == nil {
-			a.Pace, a.Log = awsapi.NewPace(g.environment.Now, g.environment.ThrottleSpan), g.log
-		}
-		return a, err
-	}
-	own, err := client(
-		awssdk.CredentialsProviderFunc(
-			func(context.Context) (awssdk.Credentials, error) { return g.currentCredentials().SDK(), nil },
-		),
-	)
+	own, err := g.client(ctx, f.Region(), g.ownCredentials(), f.Overrides())
 	if g.own = own; err != nil || !f.AssumesRole() {
 		g.api = own
 		return err
@@ -437,6 +450,23 @@ func (g *Gatherer) connect(ctx context.Context) error {
 		return awserr.NotAsked("the cloud controller cannot assume its role (see assumed-role)")
 	}
 	g.Secrets.Add(assumed.SecretAccessKey, assumed.SessionToken, assumed.AccessKeyID)
-	g.api, err = client(role)
+	g.api, err = g.client(ctx, f.Region(), role, f.Overrides())
 	return err
+}
+
+func (g *Gatherer) client(
+	ctx context.Context, region string, credentials awssdk.CredentialsProvider, overrides []cloudconfig.Override,
+) (*awsapi.Client, error) {
+	a, err := awsapi.New(ctx, region, g.environment.Endpoint, credentials, overrides, g.Recorder)
+	if err == nil {
+		a.Pace, a.Log = awsapi.NewPace(g.environment.Now, g.environment.ThrottleSpan), g.log
+	}
+	return a, err
+}
+
+// ownCredentials are those of the role of the instance profile.
+func (g *Gatherer) ownCredentials() awssdk.CredentialsProvider {
+	return awssdk.CredentialsProviderFunc(
+		func(context.Context) (awssdk.Credentials, error) { return g.currentCredentials().SDK(), nil },
+	)
 }

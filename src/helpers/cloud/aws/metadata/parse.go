@@ -82,12 +82,24 @@ type Instance struct {
 	InstanceID string
 	Region     string
 	Zone       string
-	Hostname   string // the private DNS name
+	Hostname   string // the private DNS name, once the preflight has asked EC2 for it; see HasEC2Name
 	Address    string // the primary private IPv4 address
 	VPC        string // empty if metadata lacks it
 	Subnet     string // empty if metadata lacks it
 	Groups     []string
 	ProfileARN string // empty without an instance profile
+}
+
+// HasEC2Name reports whether the host name is in EC2's own domain of the region. The domain-name of a VPC's DHCP
+// options can replace it in instance metadata, but not in the answers of EC2, by which the cloud controller knows
+// instances (buildSelfAWSInstance in pkg/providers/v1/aws.go of cloud-provider-aws).
+func (m Instance) HasEC2Name() bool {
+	own := m.Region + ".compute.internal"
+	if m.Region == "us-east-1" {
+		own = "ec2.internal"
+	}
+	_, domain, _ := strings.Cut(m.Hostname, ".")
+	return domain == own
 }
 
 // Identity returns the identity of the instance as a node.

@@ -51,6 +51,25 @@ func FuzzCredentials(f *testing.F) {
 	})
 }
 
+func TestHasEC2Name(t *testing.T) {
+	for name, c := range map[string]struct {
+		region string
+		want   bool
+	}{
+		"ip-10-0-0-1.ec2.internal":                       {"us-east-1", true},
+		"ip-10-0-0-1.eu-central-1.compute.internal":      {"eu-central-1", true},
+		"i-0123456789abcdef0.us-west-2.compute.internal": {"us-west-2", true},
+		"ip-10-0-0-2.ec2.internal":                       {"eu-central-1", false},
+		"ip-10-0-0-1.us-east-1.compute.internal":         {"us-east-1", false},
+		"ip-10-0-0-1.corp.example.com":                   {"us-east-1", false},
+		"ip-10-0-0-1":                                    {"us-east-1", false},
+	} {
+		if got := (Instance{Hostname: name, Region: c.region}).HasEC2Name(); got != c.want {
+			t.Errorf("%s in %s: %v", name, c.region, got)
+		}
+	}
+}
+
 func FuzzHostname(f *testing.F) {
 	f.Add("ip-10-0-0-1.ec2.internal example.com")
 	f.Add("  ")
