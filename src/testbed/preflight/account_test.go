@@ -405,6 +405,53 @@ func TestPrepareWithoutPassRole(t *testing.T) {
 	}
 }
 
+// passRole lets a Director pass the roles of all clusters.
+var passRole = iam.Policy{Version: "2012-10-17", Statement: iam.Statements{{
+	Effect: "Allow", Action: iam.Strings{"iam:PassRole"}, Resource: iam.Strings{"arn:aws:iam::*:role/kubernetes-*"},
+}}}
+
+// TestDirectorWithAnotherPolicy: a Director that may pass roles needs no policy for it, and keeps its own.
+func TestDirectorWithAnotherPolicy(t *testing.T) {
+	world := emptyAccount()
+	world.StaticKeys[1].Policies = append(world.StaticKeys[1].Policies, passRole)
+	sim, _ := simulateAccount(t, world)
+	before := sim.World().StaticKeys
+	file := variablesFile(t)
+	for _, args := range [][]string{nil, {"--delete"}} {
+		if code, stdout, stderr := prepare(t, file, args...); code != 0 {
+			t.Fatalf("%v: exit code %d\n%s%s", args, code, stdout, stderr)
+		}
+		if after := sim.World().StaticKeys; !reflect.DeepEqual(after, before) {
+			t.Errorf("%v: the policies are\n%v\nand were\n%v", args, after, before)
+		}
+	}
+}
+
+// TestDirectorWithLongPolicies: IAM allows 2,048 characters to the inline policies of a user.
+func TestDirectorWithLongPolicies(t *testing.T) {
+	world := emptyAccount()
+	world.StaticKeys[1].Inline = map[string]iam.Policy{"cpi": {Version: "2012-10-17", Statement: iam.Statements{{
+		Effect: "Allow", Action: iam.Strings{"s3:GetObject"},
+		Resource: iam.Strings{"arn:aws:s3:::" + strings.Repeat("b", 1900)},
+	}}}}
+	sim, _ := simulateAccount(t, world)
+	file := variablesFile(t)
+	code, stdout, stderr := prepare(t, file)
+	if code != 1 || !strings.Contains(stderr, "aws iam create-policy --policy-name kubernetes-pass-role-prod") ||
+		!strings.Contains(stderr, "aws iam attach-user-policy --user-name bosh --policy-arn arn:aws:iam::") {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if err := sim.Update(func(w *store.World) error {
+		w.StaticKeys[1].Policies = append(w.StaticKeys[1].Policies, passRole)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, stderr := prepare(t, file); code != 0 {
+		t.Errorf("with a managed policy: exit code %d\n%s%s", code, stdout, stderr)
+	}
+}
+
 // TestPrepareRefusesPlaceholders: the file as it is in the repository names nothing that exists.
 func TestPrepareRefusesPlaceholders(t *testing.T) {
 	sim, _ := simulateAccount(t, emptyAccount())

@@ -18,6 +18,7 @@ import (
 // IAM's limits on characters of policies without whitespace.
 const (
 	maxInlinePolicies = 10240 // all inline policies of a role
+	maxUserPolicies   = 2048  // all inline policies of a user
 	maxManagedPolicy  = 6144
 )
 
@@ -61,6 +62,17 @@ func characters(document string) int {
 	}, document))
 }
 
+// total counts the characters of inline policies with one that is added or replaced.
+func total(policies map[string]iam.Policy, name, document string) int {
+	sum := characters(document)
+	for other, policy := range policies {
+		if content, err := json.Marshal(policy); err == nil && other != name {
+			sum += characters(string(content))
+		}
+	}
+	return sum
+}
+
 type putRolePolicyInput struct{ RoleName, PolicyName, PolicyDocument string }
 
 func putRolePolicy(c *api.Call, in putRolePolicyInput) (*api.Nothing, error) {
@@ -72,18 +84,9 @@ func putRolePolicy(c *api.Call, in putRolePolicyInput) (*api.Nothing, error) {
 	if err != nil {
 		return nil, err
 	}
-	total := characters(in.PolicyDocument)
-	for name, other := range role.Policies {
-		if content, err := json.Marshal(other); err == nil && name != in.PolicyName {
-			total += characters(string(content))
-		}
-	}
-	if total > maxInlinePolicies {
-		return nil, &wire.Error{
-			Code:    "LimitExceeded",
-			Message: "Maximum policy size of 10240 bytes exceeded for role " + role.Name,
-			Status:  409,
-		}
+	if total(role.Policies, in.PolicyName, in.PolicyDocument) > maxInlinePolicies {
+		return nil, conflict("LimitExceeded", "Maximum policy size of %d bytes exceeded for role %s", maxInlinePolicies,
+			role.Name)
 	}
 	if role.Policies == nil {
 		role.Policies = map[string]iam.Policy{}

@@ -198,6 +198,10 @@ func putUserPolicy(c *api.Call, in userPolicyInput) (*api.Nothing, error) {
 	if err != nil {
 		return nil, err
 	}
+	if total(user.Inline, in.PolicyName, in.PolicyDocument) > maxUserPolicies {
+		return nil, conflict("LimitExceeded", "Maximum policy size of %d bytes exceeded for user %s", maxUserPolicies,
+			in.UserName)
+	}
 	if user.Inline == nil {
 		user.Inline = map[string]iam.Policy{}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 
 	cloudaws "kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/aws/fixes"
 	"kubernetes-release/preflight"
 )
 
@@ -88,54 +89,85 @@ func (a *Account) roleStep(name string) step {
 }
 
 func (a *Account) policyStep(role, document string) step {
-	what := fmt.Sprintf("inline policy %s of the role %s", policyName, role)
-	get := func(ctx context.Context) (*string, error) {
-		out, err := a.iam.GetRolePolicy(
-			ctx, &iam.GetRolePolicyInput{RoleName: &role, PolicyName: aws.String(policyName)},
-		)
-		if err != nil {
-			return nil, err
-		}
-		return out.PolicyDocument, nil
-	}
-	put := func(ctx context.Context) error {
-		_, err := a.iam.PutRolePolicy(ctx, &iam.PutRolePolicyInput{
-			RoleName: &role, PolicyName: aws.String(policyName), PolicyDocument: &document,
-		})
-		return err
-	}
-	remove := func(ctx context.Context) error {
-		_, err := a.iam.DeleteRolePolicy(
-			ctx, &iam.DeleteRolePolicyInput{RoleName: &role, PolicyName: aws.String(policyName)},
-		)
-		return err
-	}
-	s, g := inlinePolicyStep(what, document, get, put, remove), guard{a, get}
+	policy := a.rolePolicy(role, policyName, document)
+	s := policy.step(fmt.Sprintf("inline policy %s of the role %s", policyName, role))
+	g := guard{a, policy.get}
 	s.mayCreate = func(ctx context.Context) error { return g.mayReplace(ctx, document) }
 	s.mayRemove = g.mayDelete
 	return s
 }
 
-// inlinePolicyStep is a policy that exists if it says what it must. Deleting does not look at what it says.
-func inlinePolicyStep(
-	what, document string, get func(context.Context) (*string, error), put, remove func(context.Context) error,
-) step {
+// inlinePolicy is a policy of a role or of a user.
+type inlinePolicy struct {
+	document    string // that it must have
+	get         func(context.Context) (*string, error)
+	put, remove func(context.Context) error
+}
+
+func (a *Account) rolePolicy(role, name, document string) inlinePolicy {
+	return inlinePolicy{
+		document: document,
+		get: func(ctx context.Context) (*string, error) {
+			out, err := a.iam.GetRolePolicy(ctx, &iam.GetRolePolicyInput{RoleName: &role, PolicyName: &name})
+			if err != nil {
+				return nil, err
+			}
+			return out.PolicyDocument, nil
+		},
+		put: func(ctx context.Context) error {
+			_, err := a.iam.PutRolePolicy(
+				ctx, &iam.PutRolePolicyInput{RoleName: &role, PolicyName: &name, PolicyDocument: &document},
+			)
+			return err
+		},
+		remove: func(ctx context.Context) error {
+			_, err := a.iam.DeleteRolePolicy(ctx, &iam.DeleteRolePolicyInput{RoleName: &role, PolicyName: &name})
+			return err
+		},
+	}
+}
+
+func (a *Account) userPolicy(user, name, document string) inlinePolicy {
+	return inlinePolicy{
+		document: document,
+		get: func(ctx context.Context) (*string, error) {
+			out, err := a.iam.GetUserPolicy(ctx, &iam.GetUserPolicyInput{UserName: &user, PolicyName: &name})
+			if err != nil {
+				return nil, err
+			}
+			return out.PolicyDocument, nil
+		},
+		put: func(ctx context.Context) error {
+			_, err := a.iam.PutUserPolicy(
+				ctx, &iam.PutUserPolicyInput{UserName: &user, PolicyName: &name, PolicyDocument: &document},
+			)
+			return err
+		},
+		remove: func(ctx context.Context) error {
+			_, err := a.iam.DeleteUserPolicy(ctx, &iam.DeleteUserPolicyInput{UserName: &user, PolicyName: &name})
+			return err
+		},
+	}
+}
+
+// step is a policy that exists if it says what it must. Deleting does not look at what it says.
+func (p inlinePolicy) step(what string) step {
 	return step{
 		what: what,
 		exists: func(ctx context.Context) (bool, error) {
-			current, err := get(ctx)
+			current, err := p.get(ctx)
 			if exists, err := found(err); !exists {
 				return false, err
 			}
-			return samePolicy(aws.ToString(current), document), nil
+			return samePolicy(aws.ToString(current), p.document), nil
 		},
 		present: func(ctx context.Context) (bool, error) {
-			_, err := get(ctx)
+			_, err := p.get(ctx)
 			return found(err)
 		},
-		create: put,
+		create: p.put,
 		remove: func(ctx context.Context) error {
-			_, err := found(remove(ctx))
+			_, err := found(p.remove(ctx))
 			return err
 		},
 	}
@@ -226,48 +258,43 @@ func (a *Account) memberStep(name string) step {
 // directorSteps let the Director pass the roles to VMs, which iam_instance_profile requires (docs/iam-policy.json of
 // cloudfoundry/bosh-aws-cpi-release, RequiredIfUsingIAMInstanceProfileCloudProperty).
 func (a *Account) directorSteps() []step {
-	kind, name, _ := strings.Cut(a.Director, "/")
-	policy := aws.String("kubernetes-pass-role-" + a.Cluster)
+	kind, owner, _ := strings.Cut(a.Director, "/")
+	name := "kubernetes-pass-role-" + a.Cluster
 	prefix := "arn:" + a.partition + ":iam::" + a.id + ":role/"
 	document := `{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "iam:PassRole", "Resource": ["` +
 		prefix + a.ControlProfile + `", "` + prefix + a.WorkerProfile + `"]}]}`
-	what := fmt.Sprintf("inline policy %s of the %s %s: the Director may pass both roles", *policy, kind, name)
+	policy := a.userPolicy(owner, name, document)
 	if kind == "role" {
-		return []step{inlinePolicyStep(what, document,
-			func(ctx context.Context) (*string, error) {
-				out, err := a.iam.GetRolePolicy(ctx, &iam.GetRolePolicyInput{RoleName: &name, PolicyName: policy})
-				if err != nil {
-					return nil, err
-				}
-				return out.PolicyDocument, nil
-			},
-			func(ctx context.Context) error {
-				_, err := a.iam.PutRolePolicy(
-					ctx, &iam.PutRolePolicyInput{RoleName: &name, PolicyName: policy, PolicyDocument: &document},
-				)
-				return err
-			},
-			func(ctx context.Context) error {
-				_, err := a.iam.DeleteRolePolicy(ctx, &iam.DeleteRolePolicyInput{RoleName: &name, PolicyName: policy})
-				return err
-			})}
+		policy = a.rolePolicy(owner, name, document)
 	}
-	return []step{inlinePolicyStep(what, document,
-		func(ctx context.Context) (*string, error) {
-			out, err := a.iam.GetUserPolicy(ctx, &iam.GetUserPolicyInput{UserName: &name, PolicyName: policy})
-			if err != nil {
-				return nil, err
-			}
-			return out.PolicyDocument, nil
-		},
-		func(ctx context.Context) error {
-			_, err := a.iam.PutUserPolicy(
-				ctx, &iam.PutUserPolicyInput{UserName: &name, PolicyName: policy, PolicyDocument: &document},
-			)
-			return err
-		},
-		func(ctx context.Context) error {
-			_, err := a.iam.DeleteUserPolicy(ctx, &iam.DeleteUserPolicyInput{UserName: &name, PolicyName: policy})
-			return err
-		})}
+	s := policy.step(
+		fmt.Sprintf("the Director may pass both roles: inline policy %s of the %s %s, or others", name, kind, owner),
+	)
+	own := s.exists
+	s.exists = func(ctx context.Context) (bool, error) {
+		if exists, err := own(ctx); exists || err != nil {
+			return exists, err
+		}
+		outcome, err := a.checkPassRole(ctx)
+		return err == nil && len(outcome.Findings) == 0, nil // who may not ask IAM gives the permission
+	}
+	s.create = func(ctx context.Context) error {
+		err := policy.put(ctx)
+		if errorCode(err) == "LimitExceeded" {
+			return fmt.Errorf("%w\n%s", err, a.managedInstead(kind, owner, name, document))
+		}
+		return err
+	}
+	return []step{s}
+}
+
+// managedInstead says what to do if the inline policies of the Director are too long together: IAM allows 2,048
+// characters to a user.
+func (a *Account) managedInstead(kind, owner, name, document string) string {
+	policy := "arn:" + a.partition + ":iam::" + a.id + ":policy/" + name
+	return strings.Join([]string{
+		"Its inline policies would be too long together. Create a managed policy, then prepare the account again:",
+		fixes.Line("aws", "iam", "create-policy", "--policy-name", name, "--policy-document", document),
+		fixes.Line("aws", "iam", "attach-"+kind+"-policy", "--"+kind+"-name", owner, "--policy-arn", policy),
+	}, "\n")
 }
