@@ -245,6 +245,25 @@ func TestDeleteLeavesRulesOfForeignGroups(t *testing.T) {
 	}
 }
 
+// TestDeleteLeavesForeignRoles: roles and profiles that prepare has found are somebody else's.
+func TestDeleteLeavesForeignRoles(t *testing.T) {
+	world := emptyAccount()
+	world.Roles = []store.Role{{Name: "kubernetes-worker"}}
+	world.InstanceProfiles = []store.InstanceProfile{{Name: "kubernetes-worker", Role: "kubernetes-worker"}}
+	sim, _ := simulateAccount(t, world)
+	file := variablesFile(t)
+	for _, args := range [][]string{nil, {"--delete"}} {
+		if code, stdout, stderr := prepare(t, file, args...); code != 0 {
+			t.Fatalf("%v: exit code %d\n%s%s", args, code, stdout, stderr)
+		}
+	}
+	w := sim.World()
+	if len(w.Roles) != 1 || w.Roles[0].Name != "kubernetes-worker" || len(w.InstanceProfiles) != 1 ||
+		w.InstanceProfiles[0].Role != "kubernetes-worker" {
+		t.Errorf("--delete has left the roles %v and the profiles %v", w.Roles, w.InstanceProfiles)
+	}
+}
+
 // TestDeleteNeedsNoOptions: a policy with other permissions than the options of --delete say is deleted with its role.
 func TestDeleteNeedsNoOptions(t *testing.T) {
 	sim, _ := simulateAccount(t, emptyAccount())
@@ -375,12 +394,14 @@ func TestPrepareLeavesRolesOfOtherClusters(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := worldText(t, sim)
-	for _, args := range [][]string{nil, {"--delete"}} {
-		code, stdout, stderr := prepare(t, file, append(args, "--cluster", "staging")...)
-		if code != 1 || !strings.Contains(stderr, "it has the tag of the cluster prod") || stdout != "" ||
-			worldText(t, sim) != before {
-			t.Errorf("%v: exit code %d\n%s%s", args, code, stdout, stderr)
-		}
+	code, stdout, stderr := prepare(t, file, "--cluster", "staging")
+	if code != 1 || !strings.Contains(stderr, "it has the tag of the cluster prod") || stdout != "" ||
+		worldText(t, sim) != before {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	code, stdout, stderr = prepare(t, file, "--cluster", "staging", "--delete")
+	if code != 0 || strings.Contains(stdout, "deleted") || worldText(t, sim) != before {
+		t.Errorf("--delete: exit code %d\n%s%s", code, stdout, stderr)
 	}
 }
 

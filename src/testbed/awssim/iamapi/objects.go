@@ -16,16 +16,28 @@ func conflict(code, format string, arguments ...any) error {
 	return &wire.Error{Code: code, Message: fmt.Sprintf(format, arguments...), Status: 409}
 }
 
-type createRoleInput struct{ RoleName, Path, AssumeRolePolicyDocument string }
+type createRoleInput struct {
+	RoleName, Path, AssumeRolePolicyDocument string
+	Tags                                     []store.Pair
+}
 
 func createRole(c *api.Call, in createRoleInput) (*getRoleOutput, error) {
-	if err := c.Allow(api.Target{ARN: c.RoleARN(store.Role{Name: in.RoleName, Path: in.Path})}); err != nil {
+	target := api.Target{ARN: c.RoleARN(store.Role{Name: in.RoleName, Path: in.Path})}
+	if err := c.Allow(target); err != nil {
 		return nil, err
+	}
+	if len(in.Tags) > 0 {
+		if err := c.AllowAction("iam:TagRole", target); err != nil {
+			return nil, err
+		}
 	}
 	if store.Find(c.Roles, in.RoleName) != nil {
 		return nil, conflict("EntityAlreadyExists", "Role with name %s already exists.", in.RoleName)
 	}
-	created := store.Role{Name: in.RoleName, Path: in.Path}
+	created := store.Role{Name: in.RoleName, Path: in.Path, Tags: store.Tags{}}
+	for _, tag := range in.Tags {
+		created.Tags[tag.Key] = tag.Value
+	}
 	if err := setTrust(c.World, &created, in.AssumeRolePolicyDocument); err != nil {
 		return nil, err
 	}

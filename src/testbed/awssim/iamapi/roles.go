@@ -15,7 +15,8 @@ type getRoleOutput struct{ Role roleDescription }
 
 type roleDescription struct {
 	Path, RoleName, RoleId, Arn string
-	AssumeRolePolicyDocument    string // URL-encoded
+	AssumeRolePolicyDocument    string       // URL-encoded
+	Tags                        []store.Pair `xml:"Tags>member"`
 }
 
 func getRole(c *api.Call, name string) (*getRoleOutput, error) {
@@ -27,6 +28,10 @@ func getRole(c *api.Call, name string) (*getRoleOutput, error) {
 }
 
 func describeRole(c *api.Call, role *store.Role) *getRoleOutput {
+	var tags []store.Pair
+	for _, tag := range role.Tags.List() {
+		tags = append(tags, store.Pair(tag))
+	}
 	return &getRoleOutput{
 		roleDescription{
 			cmp.Or(role.Path, "/"),
@@ -34,6 +39,7 @@ func describeRole(c *api.Call, role *store.Role) *getRoleOutput {
 			c.UniqueID("AROA", role.Name),
 			c.RoleARN(*role),
 			url.QueryEscape(trustPolicy(c.World, role)),
+			tags,
 		},
 	}
 }

@@ -199,6 +199,7 @@ type Role struct {
 	Untrusted bool `json:"untrusted,omitempty"`
 	// Federated are the statements of its trust policy for tokens of OpenID Connect providers.
 	Federated []FederatedTrust `json:"federated,omitempty"`
+	Tags      Tags             `json:"tags,omitempty"`
 }
 
 // SetPolicy replaces all policies of a role with the policy document.

@@ -45,8 +45,8 @@ func parsePolicy(text string) (policyDocument, error) {
 	return d, nil
 }
 
-// guard keeps Prepare from removing permissions that somebody has added to a role's policy, and Prepare and Delete from
-// the policy of another cluster.
+// guard keeps Prepare from removing permissions that somebody has added to a role's policy, and from the policy of
+// another cluster.
 type guard struct {
 	account *Account
 	get     func(context.Context) (*string, error)
@@ -90,18 +90,6 @@ func (g guard) mayReplace(ctx context.Context, document string) error {
 	return nil
 }
 
-// mayDelete is the reason why the policy must not be deleted.
-func (g guard) mayDelete(ctx context.Context) error {
-	current, err := g.current(ctx)
-	if err != nil {
-		return err
-	}
-	if other := current.otherCluster(g.account.Cluster); other != "" {
-		return fmt.Errorf("it has the tag of the cluster %s, whose role it is", other)
-	}
-	return nil
-}
-
 // otherCluster is the name of another cluster whose tag conditions of the policy have, empty if there is none.
 func (d policyDocument) otherCluster(own string) string {
 	for _, s := range d.Statement {
@@ -139,13 +127,14 @@ func (d policyDocument) lost(other policyDocument) []string {
 }
 
 // refused joins the reasons why steps must not be taken, which are found out before the first one is.
-func refused(ctx context.Context, steps []step, reason func(step) func(context.Context) error) error {
+func refused(ctx context.Context, steps []step) error {
 	var reasons []error
 	for _, s := range steps {
-		if may := reason(s); may != nil {
-			if err := may(ctx); err != nil {
-				reasons = append(reasons, fmt.Errorf("%s: %w", s.what, err))
-			}
+		if s.mayCreate == nil {
+			continue
+		}
+		if err := s.mayCreate(ctx); err != nil {
+			reasons = append(reasons, fmt.Errorf("%s: %w", s.what, err))
 		}
 	}
 	return errors.Join(reasons...)

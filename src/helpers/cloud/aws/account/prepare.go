@@ -18,8 +18,7 @@ func (a *Account) Prepare(ctx context.Context, dryRun bool) error {
 	if err != nil {
 		return err
 	}
-	may := func(s step) func(context.Context) error { return s.mayCreate }
-	if err := refused(ctx, steps, may); err != nil && !a.Replace {
+	if err := refused(ctx, steps); err != nil && !a.Replace {
 		return err
 	}
 	for _, s := range steps {
@@ -45,10 +44,6 @@ func (a *Account) Prepare(ctx context.Context, dryRun bool) error {
 func (a *Account) Delete(ctx context.Context, dryRun bool) error {
 	steps, err := a.steps(ctx)
 	if err != nil {
-		return err
-	}
-	may := func(s step) func(context.Context) error { return s.mayRemove }
-	if err := refused(ctx, steps, may); err != nil {
 		return err
 	}
 	var failed []error
@@ -99,7 +94,7 @@ func (a *Account) steps(ctx context.Context) ([]step, error) {
 	if err := a.findGroup(ctx); err != nil {
 		return nil, err
 	}
-	roles, err := a.roleSteps()
+	roles, err := a.roleSteps(ctx)
 	if err != nil {
 		return nil, err
 	}

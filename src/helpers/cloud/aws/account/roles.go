@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
+	"github.com/aws/aws-sdk-go-v2/service/iam/types"
 
 	cloudaws "kubernetes-release/cloud/aws"
 	"kubernetes-release/cloud/aws/fixes"
@@ -55,7 +57,7 @@ func (a *Account) trustPolicy() string {
 		`"}, "Action": "sts:AssumeRole"}]}`
 }
 
-func (a *Account) roleSteps() ([]step, error) {
+func (a *Account) roleSteps(ctx context.Context) ([]step, error) {
 	var steps []step
 	for _, role := range []preflight.Role{preflight.Control, preflight.Worker} {
 		document, err := a.policy(role)
@@ -63,9 +65,29 @@ func (a *Account) roleSteps() ([]step, error) {
 			return nil, err
 		}
 		name := a.roles()[role]
-		steps = append(steps, a.roleStep(name), a.policyStep(name, document), a.profileStep(name), a.memberStep(name))
+		own := []step{a.roleStep(name), a.policyStep(name, document), a.profileStep(name), a.memberStep(name)}
+		foreign, err := a.isForeignRole(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if foreign {
+			for i := range own { // others may need them, and they may be older than the cluster
+				own[i].remove = nil
+			}
+		}
+		steps = append(steps, own...)
 	}
 	return steps, nil
+}
+
+// isForeignRole reports whether a role exists that Prepare has not created for this cluster.
+func (a *Account) isForeignRole(ctx context.Context, name string) (bool, error) {
+	out, err := a.iam.GetRole(ctx, &iam.GetRoleInput{RoleName: &name})
+	if exists, err := found(err); !exists {
+		return false, err
+	}
+	own := func(tag types.Tag) bool { return aws.ToString(tag.Key) == a.tagKey() }
+	return !slices.ContainsFunc(out.Role.Tags, own), nil
 }
 
 func (a *Account) roleStep(name string) step {
@@ -76,9 +98,10 @@ func (a *Account) roleStep(name string) step {
 			return found(err)
 		},
 		create: func(ctx context.Context) error {
-			_, err := a.iam.CreateRole(
-				ctx, &iam.CreateRoleInput{RoleName: &name, AssumeRolePolicyDocument: aws.String(a.trustPolicy())},
-			)
+			_, err := a.iam.CreateRole(ctx, &iam.CreateRoleInput{
+				RoleName: &name, AssumeRolePolicyDocument: aws.String(a.trustPolicy()),
+				Tags: []types.Tag{{Key: aws.String(a.tagKey()), Value: aws.String(tagValue)}},
+			})
 			return err
 		},
 		remove: func(ctx context.Context) error {
@@ -93,7 +116,6 @@ func (a *Account) policyStep(role, document string) step {
 	s := policy.step(fmt.Sprintf("inline policy %s of the role %s", policyName, role))
 	g := guard{a, policy.get}
 	s.mayCreate = func(ctx context.Context) error { return g.mayReplace(ctx, document) }
-	s.mayRemove = g.mayDelete
 	return s
 }
 
