@@ -276,8 +276,11 @@ func (c Config) rules() map[string][]string {
 			add("input", "ip saddr", pods, port, count, reject) // an API server of this VM
 			add("forward", "ip saddr", pods, "ip daddr @"+instances, port, count, reject)
 		case dnsConnections:
-			add("input", "ip saddr", pods, "tcp dport 53", count, reject)
-			add("forward", "ip saddr", pods, "ip daddr", pods, "tcp dport 53", count, reject)
+			// Each pod is counted by its own node: by the tunnel come queries of the servers of other nodes too, with
+			// one address for each node.
+			const own = "iifname != " + vxlanDevices
+			add("input", own, "ip saddr", pods, "tcp dport 53", count, reject)
+			add("forward", own, "ip saddr", pods, "ip daddr", pods, "tcp dport 53", count, reject)
 		case clientConnections:
 			// The VM's own clients come by lo. Those by IPv6, of which the release has none, share one count.
 			port := "iifname != lo tcp dport " + list(c.Clients.Ports)

@@ -1147,6 +1147,8 @@ func TestPodsHaveLimitedConnections(t *testing.T) {
 		expect("with a limit for DNS, a pod that has as many as it can, to another server", w.pod, address, many)
 	}
 	expect("with a limit for DNS, a process of the node", w.node, dns, many)
+	w.pod.hold(t, 53)
+	expect("with a limit for DNS, another node by the tunnel", w.network, podAddress+":53", many)
 	w.apply(t, w.firewall(t, nil))
 	for _, address := range []string{api, dns, ownDNS} {
 		expect("without limits, a pod", w.pod, address, many)
