@@ -23,27 +23,18 @@ func waitNode() *cobra.Command {
 		Use:   "wait-node",
 		Short: "Wait until this VM's Node is Ready, and take it back into service after a drain",
 	}
-	kubeconfig := requirePath(command, "kubeconfig", "kubelet's kubeconfig, which may appear later")
-	path := requirePath(command, "node", nodeUsage)
-	members := etcdMembersFlag(command)
+	options := nodeOptions(command, "kubelet's kubeconfig, which may appear later")
 	timeout := command.Flags().Duration("timeout", 0, "how long to wait; 0s is not at all")
 	pending := requirePath(command, "pending", pendingUsage)
 	kubelet := command.Flags().String("kubelet-log", "", "`FILE` whose end to print if the Node is not Ready")
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		identity, err := node.Load(*path)
+		options, err := options()
 		if err != nil {
 			return err
 		}
-		addresses, err := members()
-		if err != nil {
-			return err
-		}
-		return noQuorumIsNoError(nodedrain.Return(command.Context(), nodeobject.Options{
-			Kubeconfig:  *kubeconfig,
-			Name:        identity.Name,
-			EtcdMembers: addresses,
-			Timeout:     *timeout,
-		}, nodedrain.Files{KubeletLog: *kubelet, Pending: *pending}, slog.Default()))
+		options.Timeout = *timeout
+		files := nodedrain.Files{KubeletLog: *kubelet, Pending: *pending}
+		return noQuorumIsNoError(nodedrain.Return(command.Context(), options, files, slog.Default()))
 	}
 	return command
 }
@@ -53,24 +44,34 @@ func returnNode() *cobra.Command {
 		Use:   "return-node",
 		Short: "Take this VM's Node back into service if wait-node could not, because etcd had no quorum",
 	}
-	kubeconfig := requirePath(command, "kubeconfig", "kubelet's kubeconfig")
-	path := requirePath(command, "node", nodeUsage)
-	members := etcdMembersFlag(command)
+	options := nodeOptions(command, "kubelet's kubeconfig")
 	pending := requirePath(command, "pending", pendingUsage)
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		identity, err := node.Load(*path)
+		options, err := options()
 		if err != nil {
 			return err
+		}
+		return noQuorumIsNoError(nodedrain.Finish(command.Context(), options, *pending, slog.Default()))
+	}
+	return command
+}
+
+// nodeOptions adds the flags that say which Node is this VM's, and returns a function that reads what they refer to.
+func nodeOptions(command *cobra.Command, kubeconfigUsage string) func() (nodeobject.Options, error) {
+	kubeconfig := requirePath(command, "kubeconfig", kubeconfigUsage)
+	path := requirePath(command, "node", nodeUsage)
+	members := etcdMembersFlag(command)
+	return func() (nodeobject.Options, error) {
+		identity, err := node.Load(*path)
+		if err != nil {
+			return nodeobject.Options{}, err
 		}
 		addresses, err := members()
 		if err != nil {
-			return err
+			return nodeobject.Options{}, err
 		}
-		return noQuorumIsNoError(nodedrain.Finish(command.Context(), nodeobject.Options{
-			Kubeconfig: *kubeconfig, Name: identity.Name, EtcdMembers: addresses,
-		}, *pending, slog.Default()))
+		return nodeobject.Options{Kubeconfig: *kubeconfig, Name: identity.Name, EtcdMembers: addresses}, nil
 	}
-	return command
 }
 
 // alsoTo returns a logger that writes to a file too. If the file cannot be opened, it logs that, and the work goes on.
