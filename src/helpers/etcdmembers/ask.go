@@ -69,6 +69,11 @@ func (a answers) given() answers {
 	return given
 }
 
+// fromBootstrap reports whether the bootstrap instance is one of those that have answered.
+func (a answers) fromBootstrap() bool {
+	return slices.ContainsFunc(a, func(x answer) bool { return x.from.Bootstrap })
+}
+
 // lists returns the entry of the member with this peer URL, and whether there is one.
 func (a answer) lists(peerURL string) (Member, bool) { return find(a.members, peerURL) }
 

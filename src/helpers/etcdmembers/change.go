@@ -88,7 +88,7 @@ func (c *Config) enter(ctx context.Context, given answers, log *slog.Logger) err
 	}
 	given = given.given()
 	if len(given) == 0 {
-		if c.Bootstrap {
+		if c.Bootstrap() {
 			return c.create(log)
 		}
 		return c.nobodyAnswers()
@@ -173,8 +173,20 @@ func (c *Config) markLeft(entry Member) error {
 	return rootfile.Write(c.LeftFile, leftMark(entry), 0o644)
 }
 
-// leftMark is the mark of a member that leaves; that of a restore names no member.
+// restoreMark is the mark of a member whose data a restore on the bootstrap instance replaces. It names no member.
+const restoreMark = "restore\n"
+
+// MarkRestored marks this member, whose cluster is replaced by that of a snapshot.
+func (c *Config) MarkRestored() error { return rootfile.Write(c.LeftFile, []byte(restoreMark), 0o600) }
+
+// leftMark is the mark of a member that leaves.
 func leftMark(entry Member) []byte { return []byte(entry.String() + "\n") }
+
+// markedByRestore reports whether the mark is that of a restore.
+func (c *Config) markedByRestore() (bool, error) {
+	mark, err := os.ReadFile(c.LeftFile)
+	return string(mark) == restoreMark, err
+}
 
 // kept reports whether a running member still lists this one, although it is marked because it was to leave: the
 // removal was interrupted, or etcd has not made it. A member that does not know of the removal yet may be the one that
@@ -189,7 +201,8 @@ func (c *Config) kept(given answers) bool {
 
 // discardLeft removes the data of a member that must not use it again: it has left the cluster because its instance was
 // to be deleted, but was kept after all, or a snapshot is restored on another instance. It does so only if a running
-// cluster does not list the member, and waits for one.
+// cluster does not list the member, and waits for one: after a restore for that of the bootstrap instance, because an
+// instance that was down meanwhile runs the old cluster, which lists this member.
 func (c *Config) discardLeft(given answers, log *slog.Logger) error {
 	if !c.left() {
 		return nil
@@ -198,7 +211,13 @@ func (c *Config) discardLeft(given answers, log *slog.Logger) error {
 	if len(given) == 0 {
 		return c.hasLeft()
 	}
-	// An instance that was down during a restore may run the old cluster, beside the restored one.
+	restored, err := c.markedByRestore()
+	if err != nil {
+		return poll.Permanent(err)
+	}
+	if restored && !c.Bootstrap() && !given.fromBootstrap() {
+		return c.hasLeft()
+	}
 	if err := c.oneCluster(given); err != nil {
 		return poll.Permanent(err)
 	}

@@ -10,7 +10,7 @@ import (
 // TestNoEmptyClusterAfterAnInterruptedRestore: the other instances would discard their data for it.
 func TestNoEmptyClusterAfterAnInterruptedRestore(t *testing.T) {
 	b := newBench(t)
-	b.config.Bootstrap = true
+	b.config.self().Bootstrap = true
 	aside := filepath.Join(b.config.DataDir, BeforeRestore)
 	if err := os.Mkdir(aside, 0o700); err != nil {
 		t.Fatal(err)

@@ -55,17 +55,17 @@ func newDeployment(t *testing.T) *deployment {
 		d.instances = append(d.instances, Instance{
 			Name: fmt.Sprintf("control/id-%d", i), PeerURL: fmt.Sprintf("https://127.0.0.1:%d", unusedPort(t)),
 			ClientURL: fmt.Sprintf("https://127.0.0.1:%d", unusedPort(t)), Address: "127.0.0.1",
+			Bootstrap: i == 0,
 		})
 	}
-	for i, instance := range d.instances {
+	for _, instance := range d.instances {
 		dir := t.TempDir()
 		data := filepath.Join(dir, "data")
 		config := &Config{
-			Self:      instance.PeerURL,
-			Bootstrap: i == 0,
-			DataDir:   data,
-			WALDir:    filepath.Join(data, "member", "wal"),
-			LeftFile:  filepath.Join(dir, "left"),
+			Self:     instance.PeerURL,
+			DataDir:  data,
+			WALDir:   filepath.Join(data, "member", "wal"),
+			LeftFile: filepath.Join(dir, "left"),
 		}
 		config.CA, config.Certificate, config.PrivateKey = ca.files(t, dir)
 		config.Client = Identity{CA: config.CA, Certificate: config.Certificate, PrivateKey: config.PrivateKey}
@@ -89,7 +89,7 @@ func (d *deployment) commandLine(n int) CommandLine {
 	config, i := d.configs[n], d.instances[n]
 	return func(values map[string]string) ([]string, error) {
 		state := "existing"
-		if config.Bootstrap {
+		if config.Bootstrap() {
 			state = "new"
 		}
 		flags := map[string]string{
@@ -302,7 +302,7 @@ func TestGrowAndShrink(t *testing.T) {
 	d.put(4, "five")
 	d.delete(1)
 	d.delete(0) // the bootstrap instance, and perhaps the leader
-	d.configs[2].Bootstrap = true
+	d.instances[2].Bootstrap = true
 	d.deploy(2, 3, 4)
 	d.delete(4)
 	d.delete(3)
@@ -330,7 +330,7 @@ func TestLostDisk(t *testing.T) {
 	d.put(0, "key")
 	d.lose(1)
 	d.put(0, "written meanwhile")
-	fails(t, d.start(1), "its data is gone", "this instance, control/id-1 (", "Otherwise deploy")
+	fails(t, d.start(1), "its data is gone", "this instance, control/id-1 (", "Delete disk reference")
 	d.update(1)
 	d.members(0, 1, 2)
 	d.has(1, "key", "written meanwhile")

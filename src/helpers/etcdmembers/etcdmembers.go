@@ -35,14 +35,12 @@ import (
 type Config struct {
 	// Self is this instance's own peer URL, one of those of Instances.
 	Self string `json:"self"`
-	// Bootstrap is whether this instance may create a cluster if no other instance runs a member.
-	Bootstrap bool `json:"bootstrap"`
 	// DataDir is etcd's data directory.
 	DataDir string `json:"data_dir"`
 	// WALDir is the directory of etcd's write-ahead log. A member that has run before has files in it.
 	WALDir string `json:"wal_dir"`
-	// LeftFile marks a member that was removed from the cluster because its instance was about to be deleted: if the
-	// instance is kept after all, its data must not be used again.
+	// LeftFile marks a member whose data must not be used again: it was removed from the cluster because its instance was
+	// about to be deleted, or a snapshot is restored on the bootstrap instance.
 	LeftFile string `json:"left_file"`
 	// CA, Certificate and PrivateKey are the paths of the files with which members authenticate to each other.
 	CA          string `json:"ca"`
@@ -75,6 +73,9 @@ type Instance struct {
 	// Address is the IP address. Names cannot be resolved in the pre-start script of a new VM, where bosh-dns does not
 	// run yet.
 	Address string `json:"address"`
+	// Bootstrap is whether the instance may create a cluster if no other instance runs a member, and is the one on
+	// which snapshots are restored. One instance of a group is (spec.bootstrap).
+	Bootstrap bool `json:"bootstrap"`
 }
 
 func (i Instance) String() string { return fmt.Sprintf("%s (%s)", i.Name, i.PeerURL) }
@@ -140,6 +141,9 @@ func (c *Config) check() error {
 	}
 	return nil
 }
+
+// Bootstrap is whether this instance may create a cluster if no other instance runs a member.
+func (c *Config) Bootstrap() bool { return c.self().Bootstrap }
 
 func (c *Config) self() *Instance { return c.instance(c.Self) }
 

@@ -191,7 +191,7 @@ func (b *bench) wantCalls(want ...string) {
 func TestEvenNumberOfMembersWarns(t *testing.T) {
 	for count, warns := range map[int]bool{1: false, 2: true, 3: false, 4: true, 5: false} {
 		b := newBench(t)
-		b.config.Bootstrap = true
+		b.config.self().Bootstrap = true
 		self := b.config.Instances[1]
 		b.config.Instances = append(slices.Repeat([]Instance{b.config.Instances[0]}, count-1), self)
 		var out bytes.Buffer
@@ -234,7 +234,7 @@ func TestPrepare(t *testing.T) {
 		// calls are the changes.
 		calls []string
 	}{
-		"first of a new cluster": {prepare: func(b *bench) { b.config.Bootstrap = true }},
+		"first of a new cluster": {prepare: func(b *bench) { b.config.self().Bootstrap = true }},
 		"second, and the first is down": {
 			prepare: func(*bench) {},
 			want:    []string{"no other instance runs a member", "only the bootstrap instance", "docs/operations.md"},
@@ -247,7 +247,7 @@ func TestPrepare(t *testing.T) {
 			calls:   []string{"0 " + addSelf},
 		},
 		"bootstrap instance next to a cluster": {
-			prepare: func(b *bench) { b.config.Bootstrap = true; b.member(2, []int{2}, []int{2}) },
+			prepare: func(b *bench) { b.config.self().Bootstrap = true; b.member(2, []int{2}, []int{2}) },
 			calls:   []string{"2 " + addSelf},
 		},
 		"interrupted after it was added": {
@@ -416,9 +416,10 @@ func TestMemberThatLeftCanReturn(t *testing.T) {
 func TestMarkedMemberDoesNotChooseACluster(t *testing.T) {
 	b := newBench(t)
 	b.hasData()
-	if err := os.WriteFile(b.config.LeftFile, []byte("restore\n"), 0o600); err != nil {
+	if err := b.config.MarkRestored(); err != nil {
 		t.Fatal(err)
 	}
+	b.config.Instances[0].Bootstrap = true
 	b.cluster = map[int]string{0: "restored", 2: "old"}
 	b.member(0, []int{0}, []int{0})
 	b.member(2, []int{0, 1, 2}, []int{0, 1, 2})
@@ -430,6 +431,52 @@ func TestMarkedMemberDoesNotChooseACluster(t *testing.T) {
 		t.Errorf("data: %v %v, marked: %v", data, err, b.config.left())
 	}
 	b.wantCalls()
+}
+
+// hasLeft is what a member says that must not use its data.
+const hasLeft = "has left its cluster"
+
+// TestMemberMarkedByRestoreWaitsForTheBootstrapInstance: one that was down during the restore runs the old cluster, with
+// which this member would have a quorum.
+func TestMemberMarkedByRestoreWaitsForTheBootstrapInstance(t *testing.T) {
+	for name, test := range map[string]struct {
+		prepare  func(*bench)
+		kept     bool // the data and the mark
+		restored bool // joins the restored cluster
+	}{
+		"it is down":                 {prepare: func(*bench) {}, kept: true},
+		"it runs the restored one":   {prepare: func(b *bench) { b.member(0, []int{0}, []int{0}) }, restored: true},
+		"nothing was restored on it": {prepare: func(b *bench) { b.member(0, []int{0, 1, 2}, []int{0, 1, 2}) }},
+		"it is this one": {prepare: func(b *bench) {
+			b.config.Instances[0].Bootstrap, b.config.Instances[1].Bootstrap = false, true
+			b.member(2, []int{0, 1, 2}, []int{0, 1, 2})
+		}},
+		"it is down, and another has not been marked": {
+			prepare: func(b *bench) { b.member(2, []int{0, 1, 2}, []int{0, 1, 2}) }, kept: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.hasData()
+			b.config.Instances[0].Bootstrap = true
+			if err := b.config.MarkRestored(); err != nil {
+				t.Fatal(err)
+			}
+			test.prepare(b)
+			err := b.config.Prepare(t.Context(), quiet())
+			if test.kept {
+				fails(t, err, hasLeft, "the bootstrap instance first")
+			} else {
+				passes(t, err)
+			}
+			if data, err := b.config.hasData(); err != nil || data == test.restored {
+				t.Errorf("data: %v %v, want %v", data, err, !test.restored)
+			}
+			if b.config.left() != test.kept {
+				t.Errorf("marked: %v, want %v", b.config.left(), test.kept)
+			}
+		})
+	}
 }
 
 // TestDiscardIsNotLedElsewhere plants a link in the data directory, which belongs to vcap.
@@ -552,7 +599,6 @@ func TestLeave(t *testing.T) {
 
 // TestStartAfterLeave starts etcd again, without pre-start, on an instance that was about to be deleted.
 func TestStartAfterLeave(t *testing.T) {
-	const hasLeft = "has left its cluster"
 	for name, test := range map[string]struct {
 		// refuse is why etcd refuses the removal; without it the member is removed.
 		refuse string
@@ -576,7 +622,7 @@ func TestStartAfterLeave(t *testing.T) {
 			refuse: refusedUnhealthy, mark: "id-1 (of the attempt before)\n", want: []string{hasLeft},
 		},
 		"marked by a restore": {
-			refuse: refusedUnhealthy, mark: "restore\n", listed: []int{0, 1, 2}, want: []string{hasLeft},
+			refuse: refusedUnhealthy, mark: restoreMark, listed: []int{0, 1, 2}, want: []string{hasLeft},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -635,7 +681,7 @@ func TestNamesUnusableFiles(t *testing.T) {
 }
 
 func TestLoad(t *testing.T) {
-	const good = `{"self": "https://a", "bootstrap": true, "data_dir": "d", "left_file": "l",
+	const good = `{"self": "https://a", "data_dir": "d", "left_file": "l",
 		"client": {"ca": "c", "certificate": "d", "private_key": "k"}, "wal_dir": "w",
 		"ca": "c", "certificate": "d", "private_key": "k",
 		"instances": [{"name": "n", "peer_url": "https://a", "client_url": "https://a", "address": "10.0.0.1"}]}`

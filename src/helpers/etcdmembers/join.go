@@ -77,7 +77,7 @@ func (c *Config) mustJoin(given answers, log *slog.Logger) ([]Member, error) {
 	}
 	given = given.given()
 	if len(given) == 0 {
-		if c.Bootstrap {
+		if c.Bootstrap() {
 			return nil, c.create(log)
 		}
 		return nil, c.nobodyAnswers()

@@ -61,7 +61,6 @@ func newMember(t *testing.T) *member {
 	}
 	members := etcdmembers.Config{
 		Self:        peer,
-		Bootstrap:   true,
 		DataDir:     data,
 		WALDir:      filepath.Join(data, "member", "wal"),
 		LeftFile:    filepath.Join(data, "left"),
@@ -70,7 +69,7 @@ func newMember(t *testing.T) *member {
 		PrivateKey:  identity.PrivateKey,
 		Client:      identity,
 		Instances: []etcdmembers.Instance{
-			{Name: "control/id-0", PeerURL: peer, ClientURL: client, Address: "127.0.0.1"},
+			{Name: "control/id-0", PeerURL: peer, ClientURL: client, Address: "127.0.0.1", Bootstrap: true},
 		},
 	}
 	config := Config{
@@ -255,7 +254,7 @@ func TestRestoreOnAnotherInstance(t *testing.T) {
 	m.start()
 	snapshot := m.take(0)
 	m.stop()
-	m.config.members.Bootstrap = false
+	m.config.members.Instances[0].Bootstrap = false
 	// The bootstrap instance runs again already.
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"syscall"
 
 	"kubernetes-release/etcdmembers"
-	"kubernetes-release/internal/rootfile"
 )
 
 const (
@@ -37,9 +36,9 @@ func (c *Config) Restore(ctx context.Context, path string, log *slog.Logger) err
 	if err := c.mustNotRun(ctx); err != nil {
 		return err
 	}
-	if !c.members.Bootstrap {
+	if !c.members.Bootstrap() {
 		log.Info("this instance joins the cluster that the bootstrap instance restores", "snapshot", path)
-		return rootfile.Write(c.members.LeftFile, []byte("restore\n"), 0o600)
+		return c.members.MarkRestored()
 	}
 	if inside, err := filepath.Rel(c.members.DataDir, c.members.WALDir); err != nil ||
 		inside != filepath.Join("member", "wal") {
@@ -95,7 +94,7 @@ func (c *Config) Restore(ctx context.Context, path string, log *slog.Logger) err
 // mustNotRun fails if etcd runs on any instance, or, on others than the bootstrap instance, on this one: the bootstrap
 // instance serves as soon as it is restored, perhaps before the others are.
 func (c *Config) mustNotRun(ctx context.Context) error {
-	running, err := c.members.Running(ctx, c.members.Bootstrap)
+	running, err := c.members.Running(ctx, c.members.Bootstrap())
 	if err != nil {
 		return err
 	}
