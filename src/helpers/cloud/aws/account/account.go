@@ -64,6 +64,13 @@ type step struct {
 	remove func(context.Context) error
 }
 
+// keep makes Delete leave what the steps create: others may need it, and it may be older than the cluster.
+func keep(steps []step) {
+	for i := range steps {
+		steps[i].remove = nil
+	}
+}
+
 // consistent is how long AWS may take to show what was created.
 const consistent = time.Minute
 

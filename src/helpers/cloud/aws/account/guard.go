@@ -5,11 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
-
-	"github.com/aws/aws-sdk-go-v2/aws"
 
 	cloudaws "kubernetes-release/cloud/aws"
 )
@@ -49,29 +46,20 @@ func parsePolicy(text string) (policyDocument, error) {
 // another cluster.
 type guard struct {
 	account *Account
-	get     func(context.Context) (*string, error)
+	policy  inlinePolicy
 }
 
-// current is the policy of the role, without statements if there is none. IAM returns it URL-encoded (RFC 3986).
-func (g guard) current(ctx context.Context) (policyDocument, error) {
-	encoded, err := g.get(ctx)
-	if exists, err := found(err); !exists {
-		return policyDocument{}, err
+// mayReplace is the reason why the policy must not be replaced by the document that it must have.
+func (g guard) mayReplace(ctx context.Context) error {
+	text, exists, err := g.policy.get(ctx)
+	if !exists {
+		return err
 	}
-	text, err := url.QueryUnescape(aws.ToString(encoded))
-	if err != nil {
-		return policyDocument{}, fmt.Errorf("the policy cannot be read: %w", err)
-	}
-	return parsePolicy(text)
-}
-
-// mayReplace is the reason why the policy must not be replaced by a document.
-func (g guard) mayReplace(ctx context.Context, document string) error {
-	current, err := g.current(ctx)
+	current, err := parsePolicy(text)
 	if err != nil {
 		return err
 	}
-	wanted, err := parsePolicy(document)
+	wanted, err := parsePolicy(g.policy.document)
 	if err != nil {
 		return err
 	}

@@ -96,7 +96,8 @@ func (a *Account) groupSteps() []step {
 	if a.group == a.SecurityGroup {
 		created.what = "security group of the nodes, " + a.group
 	}
-	rules := []step{
+	steps := []step{
+		created,
 		a.membersStep(),
 		a.ruleStep("agents reach the Director's NATS", func() rule { return rule{a.DirectorGroup, a.group, natsPort} }),
 		a.ruleStep(
@@ -106,13 +107,10 @@ func (a *Account) groupSteps() []step {
 		a.ruleStep("bosh ssh reaches the nodes", func() rule { return rule{a.group, a.DirectorGroup, sshPort} }),
 	}
 	if a.foreign {
-		created.remove = nil
-		for i := range rules { // other VMs may need them, and they may be older than the cluster
-			rules[i].remove = nil
-		}
+		keep(steps)
 	}
 	tag := a.tagStep("security group of the nodes", func() string { return a.group }, a.tagKey(), tagValue)
-	return append([]step{created, tag}, rules...)
+	return slices.Insert(steps, 1, tag)
 }
 
 // createGroup creates the group, unless an earlier run did and could not write its id.

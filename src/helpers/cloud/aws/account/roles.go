@@ -71,9 +71,7 @@ func (a *Account) roleSteps(ctx context.Context) ([]step, error) {
 			return nil, err
 		}
 		if foreign {
-			for i := range own { // others may need them, and they may be older than the cluster
-				own[i].remove = nil
-			}
+			keep(own)
 		}
 		steps = append(steps, own...)
 	}
@@ -114,22 +112,21 @@ func (a *Account) roleStep(name string) step {
 func (a *Account) policyStep(role, document string) step {
 	policy := a.rolePolicy(role, policyName, document)
 	s := policy.step(fmt.Sprintf("inline policy %s of the role %s", policyName, role))
-	g := guard{a, policy.get}
-	s.mayCreate = func(ctx context.Context) error { return g.mayReplace(ctx, document) }
+	s.mayCreate = guard{a, policy}.mayReplace
 	return s
 }
 
 // inlinePolicy is a policy of a role or of a user.
 type inlinePolicy struct {
 	document    string // that it must have
-	get         func(context.Context) (*string, error)
+	encoded     func(context.Context) (*string, error)
 	put, remove func(context.Context) error
 }
 
 func (a *Account) rolePolicy(role, name, document string) inlinePolicy {
 	return inlinePolicy{
 		document: document,
-		get: func(ctx context.Context) (*string, error) {
+		encoded: func(ctx context.Context) (*string, error) {
 			out, err := a.iam.GetRolePolicy(ctx, &iam.GetRolePolicyInput{RoleName: &role, PolicyName: &name})
 			if err != nil {
 				return nil, err
@@ -152,7 +149,7 @@ func (a *Account) rolePolicy(role, name, document string) inlinePolicy {
 func (a *Account) userPolicy(user, name, document string) inlinePolicy {
 	return inlinePolicy{
 		document: document,
-		get: func(ctx context.Context) (*string, error) {
+		encoded: func(ctx context.Context) (*string, error) {
 			out, err := a.iam.GetUserPolicy(ctx, &iam.GetUserPolicyInput{UserName: &user, PolicyName: &name})
 			if err != nil {
 				return nil, err
@@ -172,20 +169,29 @@ func (a *Account) userPolicy(user, name, document string) inlinePolicy {
 	}
 }
 
+// get returns the document of the policy, and whether there is one. IAM returns it URL-encoded (RFC 3986).
+func (p inlinePolicy) get(ctx context.Context) (document string, exists bool, err error) {
+	encoded, err := p.encoded(ctx)
+	if exists, err := found(err); !exists {
+		return "", false, err
+	}
+	if document, err = url.QueryUnescape(aws.ToString(encoded)); err != nil {
+		return "", false, fmt.Errorf("the policy cannot be read: %w", err)
+	}
+	return document, true, nil
+}
+
 // step is a policy that exists if it says what it must. Deleting does not look at what it says.
 func (p inlinePolicy) step(what string) step {
 	return step{
 		what: what,
 		exists: func(ctx context.Context) (bool, error) {
-			current, err := p.get(ctx)
-			if exists, err := found(err); !exists {
-				return false, err
-			}
-			return samePolicy(aws.ToString(current), p.document), nil
+			current, exists, err := p.get(ctx)
+			return exists && samePolicy(current, p.document), err
 		},
 		present: func(ctx context.Context) (bool, error) {
-			_, err := p.get(ctx)
-			return found(err)
+			_, exists, err := p.get(ctx)
+			return exists, err
 		},
 		create: p.put,
 		remove: func(ctx context.Context) error {
@@ -195,14 +201,11 @@ func (p inlinePolicy) step(what string) step {
 	}
 }
 
-// samePolicy compares documents regardless of their layout. IAM returns them URL-encoded (RFC 3986).
-func samePolicy(encoded, document string) bool {
-	var current, wanted any
-	text, err := url.QueryUnescape(encoded)
-	if err != nil || json.Unmarshal([]byte(text), &current) != nil || json.Unmarshal([]byte(document), &wanted) != nil {
-		return false
-	}
-	return reflect.DeepEqual(listed(current), listed(wanted))
+// samePolicy compares documents regardless of their layout.
+func samePolicy(one, other string) bool {
+	var first, second any
+	return json.Unmarshal([]byte(one), &first) == nil && json.Unmarshal([]byte(other), &second) == nil &&
+		reflect.DeepEqual(listed(first), listed(second))
 }
 
 // listed replaces lists of one string by the string: IAM accepts both, and may return either.
