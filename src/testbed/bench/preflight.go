@@ -38,9 +38,6 @@ const (
 	PreflightResultsAim = 1
 )
 
-// randomAccounts is how many random accounts are checked.
-const randomAccounts = 10_000
-
 // EC2's token bucket. Each action has one per account and region.
 const (
 	bucketBurst = 100

@@ -10,15 +10,12 @@ import (
 
 // Results measures how many of the preflight's results about random accounts are right.
 type Results struct {
-	Accounts int // defaults to 10,000
+	Accounts int
 	Out      io.Writer
 }
 
 // Measure returns the figure. It prints each wrong result with the seed of its account.
 func (v Results) Measure(ctx context.Context) (Figure, error) {
-	if v.Accounts == 0 {
-		v.Accounts = randomAccounts
-	}
 	load := busy()
 	score, err := results.Try(ctx, 1, v.Accounts, func(seed uint64, why string) {
 		_, _ = fmt.Fprintf(v.Out, "preflight: wrong result, seed %d: %s\n", seed, why)

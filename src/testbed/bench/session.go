@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -24,10 +25,12 @@ type Session struct {
 	Root string
 	// Runs is the number of measurements of deploys and preflights.
 	Runs int
-	Out  io.Writer
+	// Accounts is the number of random accounts in which the preflight runs.
+	Accounts int
+	Out      io.Writer
 }
 
-// Measure measures what the names say, and prints it after all progress lines.
+// Measure measures what the names say, and prints it after all progress lines. What fails does not stop the rest.
 func (s Session) Measure(ctx context.Context, names []string) error {
 	var release boshrelease.Result
 	if slices.ContainsFunc(names, func(name string) bool { return name != simulated && name != rotated }) {
@@ -38,19 +41,24 @@ func (s Session) Measure(ctx context.Context, names []string) error {
 	}
 	report := filepath.Join(s.Root, ".build", "bench.json")
 	var all []Figure
-	defer func() { s.show(all, report) }()
+	var failed []error
 	for _, name := range names {
 		figures, err := s.measure(ctx, name, release)
-		if err != nil {
-			return err
+		if err == nil {
+			figures = Finish(figures)
+			err = Keep(report, figures)
 		}
-		figures = Finish(figures)
-		if err := Keep(report, figures); err != nil {
-			return err
+		if err != nil {
+			_, _ = fmt.Fprintf(s.Out, "%s: failed: %v\n", name, err)
+			if failed = append(failed, fmt.Errorf("%s: %w", name, err)); ctx.Err() != nil {
+				break
+			}
+			continue
 		}
 		all = append(all, figures...)
 	}
-	return nil
+	s.show(all, report)
+	return errors.Join(failed...)
 }
 
 func (s Session) measure(ctx context.Context, name string, release boshrelease.Result) ([]Figure, error) {
@@ -78,11 +86,11 @@ func (s Session) measure(ctx context.Context, name string, release boshrelease.R
 		figure, err := Rotation{Out: s.Out}.Measure(ctx)
 		return []Figure{figure}, err
 	case simulated:
-		figures, err := Preflights(s).Measure(ctx)
+		figures, err := Preflights{Root: s.Root, Runs: s.Runs, Out: s.Out}.Measure(ctx)
 		if err != nil {
 			return nil, err
 		}
-		results, err := Results{Out: s.Out}.Measure(ctx)
+		results, err := Results{Accounts: s.Accounts, Out: s.Out}.Measure(ctx)
 		return append(figures, results), err
 	default:
 		figure, err := Clone(ctx, s.Root, s.Out)

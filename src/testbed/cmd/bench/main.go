@@ -21,8 +21,8 @@ const long = `Measure the release and print ratios, which are also kept in .buil
   storage    a claim against the cloud's delays, calls of EC2 for 50 claims at once, and the memory and size of storage
   providers  what the programs of OpenStack and vSphere add to the tarball, and the time to build those of each cloud
   clone      make up in a fresh clone against go build of the components (an hour)
-  preflight  the preflights of 1,000 workers against EC2's token bucket, and its results in 10,000 random accounts,
-             simulated (15 minutes)
+  preflight  the preflights of 1,000 workers against EC2's token bucket, and its results in random accounts, simulated
+             (15 minutes)
   rotation   lines that logrotate loses of a log to which 10,000 a second are written (2 minutes)
 
 All but preflight and rotation require the release and the lab (make release lab). A missed aim is not an error.`
@@ -41,6 +41,9 @@ func main() {
 			if session.Runs < 1 {
 				return cli.Usagef("--runs is %d; it must be at least 1", session.Runs)
 			}
+			if session.Accounts < 1 {
+				return cli.Usagef("--accounts is %d; it must be at least 1", session.Accounts)
+			}
 			if session.Root, err = root.Path(); err != nil {
 				return err
 			}
@@ -50,5 +53,8 @@ func main() {
 	}
 	root.AddFlag(command)
 	command.Flags().IntVar(&session.Runs, "runs", 3, "`number` of measurements of deploys and preflights")
+	command.Flags().IntVar(
+		&session.Accounts, "accounts", 10_000, "`number` of random accounts in which the preflight runs",
+	)
 	cli.MainUninterrupted(command) // a measurement removes what it created
 }
