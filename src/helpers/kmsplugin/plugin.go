@@ -91,7 +91,9 @@ func (p *Plugin) checkHealth(ctx context.Context) error {
 	if age := p.now().Sub(p.checked); !p.checked.IsZero() && age < valid {
 		return p.health
 	}
-	err := p.roundTrip(ctx)
+	// The answer counts for others than the caller, who may have stopped waiting: the API server asks with the context of
+	// a request for /readyz (kmsv2PluginProbe in the same file).
+	err := p.roundTrip(context.WithoutCancel(ctx))
 	switch {
 	case err != nil && (p.checked.IsZero() || p.health == nil):
 		p.log.Error("KMS does not encrypt and decrypt", "error", status.Convert(err).Message())

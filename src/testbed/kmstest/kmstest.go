@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"net"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -129,8 +130,8 @@ func (l *Log) String() string {
 	return l.text.String()
 }
 
-// Serve starts a plugin on a socket that ends with the test, and returns when it listens.
-func Serve(t testing.TB, key, cluster, socket string) *Plugin {
+// NewPlugin is a plugin that is called directly.
+func NewPlugin(t testing.TB, key, cluster string, log *Log) *kmsplugin.Plugin {
 	t.Helper()
 	parsed, err := arn.ParseKey(key)
 	if err != nil {
@@ -140,13 +141,23 @@ func Serve(t testing.TB, key, cluster, socket string) *Plugin {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return kmsplugin.New(parsed, cluster, cipher, slog.New(slog.NewTextHandler(log, nil)))
+}
+
+// Serve starts a plugin on a socket that ends with the test, and returns when it listens.
+func Serve(t testing.TB, key, cluster, socket string) *Plugin {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	p := &Plugin{Socket: socket, stop: stop, ended: make(chan error, 1), Log: &Log{}}
-	plugin := kmsplugin.New(parsed, cluster, cipher, slog.New(slog.NewTextHandler(p.Log, nil)))
+	plugin := NewPlugin(t, key, cluster, p.Log)
 	go func() { p.ended <- plugin.Serve(ctx, socket) }()
+	// A process that was killed may have left a file.
 	eventually.Succeeds(t, 10*time.Second, "the plugin listens", func() error {
-		_, err := os.Stat(socket)
-		return err
+		connection, err := net.Dial("unix", socket)
+		if err != nil {
+			return err
+		}
+		return connection.Close()
 	})
 	t.Cleanup(func() {
 		if err := p.Stop(); err != nil {

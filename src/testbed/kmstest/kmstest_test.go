@@ -148,6 +148,18 @@ func TestThrottledOnce(t *testing.T) {
 	}
 }
 
+// TestCallerThatStopsWaiting: a request for /readyz that its client has given up says nothing about KMS to others.
+func TestCallerThatStopsWaiting(t *testing.T) {
+	kmstest.New(t, kmstest.Key)
+	plugin := kmstest.NewPlugin(t, kmstest.Key, kmstest.Cluster, &kmstest.Log{})
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	_, _ = plugin.Status(gone, &kmsapi.StatusRequest{})
+	if _, err := plugin.Status(t.Context(), &kmsapi.StatusRequest{}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestPluginDecryptsOnlyItsOwn: what was tampered with, what another cluster has encrypted, and what is not the
 // plugin's.
 func TestPluginDecryptsOnlyItsOwn(t *testing.T) {
