@@ -14,8 +14,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/aws/smithy-go"
 
+	"kubernetes-release/cloud/aws/awserr"
 	"kubernetes-release/internal/rootfile"
 	"kubernetes-release/internal/s3client"
 	"kubernetes-release/internal/strictjson"
@@ -142,8 +142,11 @@ func (c *Config) write(ctx context.Context, objects []object) error {
 
 // refused reports whether S3 has answered and will not answer otherwise until an operator changes something.
 func refused(err error) bool {
-	var answer smithy.APIError
-	return errors.As(err, &answer) && answer.ErrorFault() != smithy.FaultServer && answer.ErrorCode() != "SlowDown"
+	switch awserr.Classify(err) {
+	case awserr.Server, awserr.Throttled, awserr.Malformed, awserr.Unreachable:
+		return false
+	}
+	return true
 }
 
 // refusals is what an operator can do about each.

@@ -8,7 +8,9 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -249,12 +251,26 @@ func TestPublishWithoutS3(t *testing.T) {
 	if err := b.publish(t); err != nil {
 		t.Fatal(err)
 	}
+	code, status := "ServiceUnavailable", http.StatusServiceUnavailable
+	failing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		fmt.Fprintf(w, "<Error><Code>%s</Code><Message>no</Message></Error>", code)
+	}))
+	t.Cleanup(failing.Close)
+	t.Setenv("AWS_ENDPOINT_URL", failing.URL)
+	if err := b.publish(t); err != nil {
+		t.Errorf("the same keys, and S3 fails: %v", err)
+	}
+	code, status = "AccessDenied", http.StatusForbidden
+	if err := b.publish(t); err == nil {
+		t.Error("S3 refuses, and that is no error")
+	}
 	t.Setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
 	if err := b.publish(t); err != nil {
 		t.Errorf("the same keys: %v", err)
 	}
-	if !strings.Contains(b.log.String(), "S3 does not answer now") {
-		t.Error(b.log.String())
+	if told := strings.Count(b.log.String(), "S3 does not answer now"); told != 2 {
+		t.Errorf("told %d times, want 2:\n%s", told, b.log.String())
 	}
 	writeKeys(t, b.config.PublicKeys, 1)
 	if err := b.publish(t); err == nil {
