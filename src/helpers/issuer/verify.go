@@ -103,7 +103,7 @@ func (c *Config) verifyDocuments(ctx context.Context, want *Documents) error {
 	switch {
 	case err == nil:
 		return nil
-	case !answered(err) && !errors.Is(err, context.DeadlineExceeded):
+	case !answered(err):
 		return unknown{fmt.Errorf("this VM cannot read the keys of %s as AWS does: %w", c.Issuer, err)}
 	}
 	return &Problem{

@@ -3,6 +3,7 @@ package issuer_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
@@ -10,6 +11,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,6 +19,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"kubernetes-release/cloud/aws"
 	"kubernetes-release/issuer"
@@ -228,6 +231,28 @@ func TestPublishWithoutQuestions(t *testing.T) {
 	}
 	if !strings.Contains(b.log.String(), "iam:GetOpenIDConnectProvider") {
 		t.Error(b.log.String())
+	}
+}
+
+// TestIssuerThatDoesNotAnswer is a VM without a route to the issuer, whose packets are lost: that says nothing about AWS.
+func TestIssuerThatDoesNotAnswer(t *testing.T) {
+	b := newBed(t, nil)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	b.config.Issuer = "https://" + silent.Addr().String() + "/prod"
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	problems := b.config.Problems(ctx)
+	if len(problems) == 0 || !strings.Contains(problems[0].Error(), "this VM cannot read the keys of "+b.config.Issuer) {
+		t.Errorf("the problems are %v", problems)
+	}
+	for _, err := range problems {
+		if !issuer.IsUnknown(err) {
+			t.Errorf("known is: %v", err)
+		}
 	}
 }
 
