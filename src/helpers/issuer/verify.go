@@ -9,12 +9,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws/arn"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go"
 
+	"kubernetes-release/cloud/aws/arn"
 	"kubernetes-release/internal/poll"
 )
 
@@ -135,10 +135,7 @@ func answered(err error) bool {
 
 // publicCommands make the objects readable.
 func (c *Config) publicCommands() []string {
-	partition := "aws"
-	if strings.HasPrefix(c.Bucket.Region, "cn-") {
-		partition = "aws-cn"
-	}
+	partition := arn.PartitionOf(c.Bucket.Region).Name
 	objects := c.Bucket.Objects()
 	for i := range objects {
 		objects[i] = "arn:" + partition + ":s3:::" + objects[i]
@@ -178,7 +175,7 @@ func (c *Config) verifyProvider(ctx context.Context) error {
 		return notKnown(err)
 	}
 	provider := fmt.Sprintf(
-		"arn:%s:iam::%s:oidc-provider/%s", role.Partition, role.AccountID, strings.TrimPrefix(c.Issuer, "https://"),
+		"arn:%s:iam::%s:oidc-provider/%s", role.Partition, role.Account, strings.TrimPrefix(c.Issuer, "https://"),
 	)
 	found, err := iam.NewFromConfig(loaded).GetOpenIDConnectProvider(
 		ctx, &iam.GetOpenIDConnectProviderInput{OpenIDConnectProviderArn: &provider},
@@ -189,7 +186,7 @@ func (c *Config) verifyProvider(ctx context.Context) error {
 		return &Problem{
 			Err: fmt.Errorf(
 				"the account %s has no OpenID Connect provider for %s, so AWS refuses the tokens of pods",
-				role.AccountID, c.Issuer,
+				role.Account, c.Issuer,
 			),
 			Commands: []string{
 				"aws iam create-open-id-connect-provider --url " + c.Issuer + " --client-id-list " + audience,

@@ -256,6 +256,19 @@ func TestIssuerThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// TestCommandsOfPartitions: a bucket in GovCloud or China takes ARNs of its partition only.
+func TestCommandsOfPartitions(t *testing.T) {
+	for region, want := range map[string]string{
+		"eu-central-1": "arn:aws:s3:::", "us-gov-west-1": "arn:aws-us-gov:s3:::", "cn-north-1": "arn:aws-cn:s3:::",
+	} {
+		b := newBed(t, func(w *store.World) { w.ChangedBuckets = nil })
+		b.config.Bucket.Region = region
+		if text := fmt.Sprint(b.config.Problems(t.Context())); !strings.Contains(text, `["`+want+"prod-issuer/prod/") {
+			t.Errorf("in %s, %s\nlacks %s", region, text, want)
+		}
+	}
+}
+
 // TestPublishWithoutVerification only logs what keeps pods from their roles.
 func TestPublishWithoutVerification(t *testing.T) {
 	b := newBed(t, func(w *store.World) { w.OIDCProviders, w.ChangedBuckets = nil, nil })
