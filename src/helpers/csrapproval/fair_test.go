@@ -13,6 +13,10 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/events"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"kubernetes-release/internal/eventually"
@@ -97,6 +101,36 @@ type finder func() error
 
 func (f finder) Find(context.Context, string, map[string]string) (node.Machine, error) {
 	return node.Machine{}, f()
+}
+
+// TestFewRequestsAreNoFlood is a kubelet whose requests stay pending, while Nodes change all the time.
+func TestFewRequestsAreNoFlood(t *testing.T) {
+	for sent, want := range map[int]bool{1: false, shareBurst: false, shareBurst + 1: true} {
+		var objects []runtime.Object
+		for n := range sent {
+			request := kubeletOf("node-a", "10.0.0.1").request(t)
+			request.Name, request.UID = fmt.Sprint(n), types.UID(fmt.Sprint(n))
+			objects = append(objects, request)
+		}
+		log := &safeLog{}
+		c := New(
+			fake.NewClientset(objects...), machineList{}, &Metrics{}, slog.New(slog.NewTextHandler(log, nil)),
+		)
+		c.recorder = events.NewFakeRecorder(100)
+		ctx, stop := context.WithCancel(t.Context())
+		if err := c.startInformers(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 * (shareBurst + 1) {
+			c.enqueuePending()
+			c.next(ctx)
+		}
+		stop()
+		c.queue.ShutDown()
+		if !strings.Contains(log.text(), "NodeNotFound") || strings.Contains(log.text(), "TooManyRequests") != want {
+			t.Errorf("%d requests, want a report of a flood: %v; got:\n%s", sent, want, log.text())
+		}
+	}
 }
 
 // slowMachines answers like EC2, after a while, and counts the calls.
