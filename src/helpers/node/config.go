@@ -104,10 +104,11 @@ func readConfig(path string) (config, error) {
 	return c, nil
 }
 
-var outsideName = regexp.MustCompile(`[^a-z0-9.-]+`)
+var outsideName = regexp.MustCompile(`[^a-z0-9.-]`)
 
 // BOSHName is the name of a node without a cloud provider. Eight digits of the instance ID keep the name short; they
-// stay the same when BOSH recreates the VM.
+// stay the same when BOSH recreates the VM. Each character is replaced on its own, as in BOSH's records
+// (boshdns.Canonical): the name is the same for the manifest's name of the group and for the one there.
 func BOSHName(instanceGroup, instanceID string) string {
 	name := strings.ToLower(instanceGroup + "-" + instanceID[:min(8, len(instanceID))])
 	return outsideName.ReplaceAllString(name, "-")

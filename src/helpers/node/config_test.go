@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"kubernetes-release/boshdns"
 	"kubernetes-release/internal/rootfile"
 )
 
@@ -27,7 +28,8 @@ func writeConfig(t *testing.T, content map[string]any) string {
 func TestLoadDerivesTheNameFromTheInstance(t *testing.T) {
 	for _, test := range []struct{ group, id, want string }{
 		{"worker", "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9", "worker-0a1b2c3d"},
-		{"Worker_Pool  A", "0A1B2C3D-4e5f-6071-8293-a4b5c6d7e8f9", "worker-pool-a-0a1b2c3d"},
+		{"Worker_Pool A", "0A1B2C3D-4e5f-6071-8293-a4b5c6d7e8f9", "worker-pool-a-0a1b2c3d"},
+		{"worker__gpu", "0", "worker--gpu-0"},
 		{"z1.worker", "0", "z1.worker-0"},
 	} {
 		path := writeConfig(
@@ -39,6 +41,16 @@ func TestLoadDerivesTheNameFromTheInstance(t *testing.T) {
 		}
 		if got, detected, err := LoadForCheck(path); err != nil || got != want || !detected {
 			t.Errorf("LoadForCheck = %+v, %v, %v; want %+v", got, detected, err, want)
+		}
+	}
+}
+
+// TestBOSHNameOfRecords: the VM computes the name from the manifest's name of the group, control VMs from the one in
+// BOSH's records.
+func TestBOSHNameOfRecords(t *testing.T) {
+	for _, group := range []string{"worker", "Worker_GPU", "worker__gpu", "w-_-g", "w--_g"} {
+		if own, recorded := BOSHName(group, "0"), BOSHName(boshdns.Canonical(group), "0"); own != recorded {
+			t.Errorf("%s: the VM is node %s, and by BOSH's records %s", group, own, recorded)
 		}
 	}
 }
