@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -14,7 +16,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -35,6 +39,8 @@ const (
 	findTimeout = 30 * time.Second
 	// firstRetry and maxRetry are the pauses before a failed search is repeated.
 	firstRetry, maxRetry = time.Second, time.Minute
+	// refreshInterval is how often BOSH's records are looked at for changes.
+	refreshInterval = 10 * time.Second
 )
 
 // Machines knows VMs by the names of their Nodes; see node.Authority.
@@ -73,6 +79,11 @@ func (i *Instances) Find(ctx context.Context, name string) (Instance, error) {
 	if err != nil {
 		return Instance{}, err
 	}
+	return i.among(ctx, records, name)
+}
+
+// among is Find with these records.
+func (i *Instances) among(ctx context.Context, records []boshdns.Record, name string) (Instance, error) {
 	found := Instance{Labels: map[string]string{}}
 	is := func(r boshdns.Record) bool { return node.BOSHName(r.InstanceGroup, r.ID) == name }
 	what := "this name"
@@ -103,6 +114,7 @@ func (i *Instances) Find(ctx context.Context, name string) (Instance, error) {
 			}
 		}
 		if i.Locator != nil {
+			var err error
 			found.ProviderID, err = i.Locator.ProviderID(ctx, node.Instance{
 				Deployment: i.Deployment, ID: r.ID, Addresses: addressesOf(records, r.ID),
 			})
@@ -162,9 +174,13 @@ type Keeper struct {
 
 	mu    sync.Mutex
 	known map[types.UID]Instance
+
+	// compared is when the records that refresh has last compared were written.
+	compared time.Time
 }
 
-// NewKeeper returns a Keeper that finds the instances of Nodes as Instances does, once for each Node.
+// NewKeeper returns a Keeper that finds the instances of Nodes as Instances does, once for each Node, and without a
+// cloud again when BOSH's records have changed.
 func NewKeeper(client kubernetes.Interface, instances *Instances, log *slog.Logger) *Keeper {
 	factory := informers.NewSharedInformerFactory(client, resync)
 	return &Keeper{
@@ -202,6 +218,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 	defer k.factory.Shutdown()
 	k.log.Info("keeping the labels of instances", "prefix", Prefix)
 	context.AfterFunc(ctx, k.queue.ShutDown)
+	if k.instances.Cloud == nil && k.instances.Locator == nil {
+		go wait.UntilWithContext(ctx, k.refresh, refreshInterval)
+	}
 	for k.next(ctx) {
 	}
 	return nil
@@ -313,6 +332,39 @@ func (k *Keeper) instance(ctx context.Context, object *corev1.Node) (Instance, e
 		k.known[object.UID] = found
 	}
 	return found, nil
+}
+
+// refresh labels the Nodes whose instances BOSH's records now describe otherwise. A VM that was lost is replaced by one
+// with the same name, which can have another address. Where no cloud controller deletes its Node, the new VM takes the
+// Node over, and could never report an address that its label does not have.
+func (k *Keeper) refresh(ctx context.Context) {
+	info, err := os.Stat(k.instances.Records)
+	if err != nil || info.ModTime().Equal(k.compared) { // label reports a missing file
+		return
+	}
+	records, err := boshdns.Load(k.instances.Records, k.instances.Deployment, k.instances.Domain)
+	if err != nil {
+		k.log.Warn("cannot compare Nodes with instances", "error", err)
+		return
+	}
+	nodes, err := k.nodes.List(labels.Everything())
+	if err != nil { // a cache returns none
+		return
+	}
+	for _, n := range nodes {
+		found, err := k.instances.among(ctx, records, n.Name)
+		if err != nil { // BOSH has no VM of it now, and may have one later
+			continue
+		}
+		k.mu.Lock()
+		known, ok := k.known[n.UID]
+		if ok && (known.Zone != found.Zone || !maps.Equal(known.Labels, found.Labels)) {
+			delete(k.known, n.UID)
+			k.queue.Add(n.Name)
+		}
+		k.mu.Unlock()
+	}
+	k.compared = info.ModTime()
 }
 
 // changed returns the labels to set, and nil for those to remove.

@@ -303,3 +303,49 @@ func TestNodesAreForgotten(t *testing.T) {
 		t.Errorf("the Node that is there: %v, %v", keeper.known, err)
 	}
 }
+
+// TestReplacedVMWithAnotherAddress: the new VM takes over the Node of the lost one, as without a cloud controller.
+func TestReplacedVMWithAnotherAddress(t *testing.T) {
+	path := writeRecords(t)
+	instances := &Instances{Records: path, Deployment: "Kube", Domain: "bosh"}
+	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-3c5e8f1a", UID: "1"}}
+	client := fake.NewClientset(object)
+	keeper := NewKeeper(client, instances, slog.New(slog.DiscardHandler))
+	if err := keeper.informer().GetIndexer().Add(object); err != nil {
+		t.Fatal(err)
+	}
+	expect := func(when, want string) {
+		t.Helper()
+		for keeper.queue.Len() > 0 {
+			keeper.next(t.Context())
+		}
+		labeled, err := client.CoreV1().Nodes().Get(t.Context(), object.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := labeled.Labels["bosh.io/addresses"]; got != want {
+			t.Errorf("%s: address %q, want %q", when, got, want)
+		}
+	}
+	write := func(content string, written time.Time) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, written, written); err != nil {
+			t.Fatal(err)
+		}
+		keeper.refresh(t.Context())
+	}
+	keeper.queue.Add(object.Name)
+	expect("first", "10.0.0.4")
+	now := time.Now()
+	write(records, now)
+	if n := keeper.queue.Len(); n > 0 {
+		t.Errorf("%d Nodes are labeled again without a change", n)
+	}
+	write(strings.ReplaceAll(records, "3c5e8f1a", "00000000"), now.Add(time.Second))
+	expect("without a VM", "10.0.0.4")
+	write(strings.ReplaceAll(records, "10.0.0.4", "10.0.0.9"), now.Add(2*time.Second))
+	expect("with a new VM", "10.0.0.9")
+}
