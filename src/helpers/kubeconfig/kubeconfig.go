@@ -32,26 +32,20 @@ func Load(path string) (*rest.Config, error) {
 
 // Client returns a client of all of Kubernetes' own kinds that authenticates as a kubeconfig file says. Errors are
 // those of Load, also for a missing certificate or key.
-func Client(path string) (*kubernetes.Clientset, error) {
-	config, err := Load(path)
-	if err != nil {
-		return nil, err
-	}
-	return newClient(path, config)
-}
+//
+// It has no limit of requests per second. client-go's own, 5 for each API group, would let less than two VMs a second
+// join, and its error would hide why a deadline was missed. Callers limit how many requests they send
+// at a time, and the API server how many it serves.
+func Client(path string) (*kubernetes.Clientset, error) { return ClientWithin(path, 0) }
 
 // ClientWithin returns a client like Client's for callers that have a deadline: each request ends after timeout, if it
-// is not 0, and the client has no limit of requests per second, whose own error would hide why the deadline was missed.
+// is not 0.
 func ClientWithin(path string, timeout time.Duration) (*kubernetes.Clientset, error) {
 	config, err := Load(path)
 	if err != nil {
 		return nil, err
 	}
 	config.QPS, config.Timeout = -1, timeout
-	return newClient(path, config)
-}
-
-func newClient(path string, config *rest.Config) (*kubernetes.Clientset, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)

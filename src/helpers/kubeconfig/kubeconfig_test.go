@@ -87,6 +87,21 @@ func TestAPIClient(t *testing.T) {
 		t.Errorf("%q, %v", id, err)
 	}
 
+	// As many as are needed when 20 VMs join, for which client-go's own limit would take ten seconds.
+	all, err := Client(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := time.Now()
+	for range 60 {
+		if _, err := all.CoreV1().RESTClient().Get().AbsPath("/readyz").DoRaw(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(started); took > 5*time.Second {
+		t.Errorf("60 requests took %s", took)
+	}
+
 	if err := os.Remove(pair); err != nil {
 		t.Fatal(err)
 	}

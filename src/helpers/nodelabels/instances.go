@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,6 +42,10 @@ const (
 	firstRetry, maxRetry = time.Second, time.Minute
 	// refreshInterval is how often BOSH's records are looked at for changes.
 	refreshInterval = 10 * time.Second
+	// patchBurst changes of one Node are made at once, and one more every patchInterval. While control VMs are updated,
+	// two of them can want different values of a taint, and each would undo what the other has done.
+	patchBurst    = 10
+	patchInterval = 5 * time.Second
 )
 
 // Machines knows VMs by the names of their Nodes; see node.Authority.
@@ -71,6 +76,8 @@ type Instance struct {
 	Zone string
 	// Taints are those that the Node has at least.
 	Taints []corev1.Taint
+
+	patches *rate.Limiter // of the Node, by Keeper
 }
 
 // Find returns the instance of a Node.
@@ -296,6 +303,10 @@ func (k *Keeper) label(ctx context.Context, name string) error {
 	if len(changes) == 0 && len(spec) == 0 {
 		return nil
 	}
+	if instance.patches != nil && !instance.patches.Allow() {
+		k.queue.AddAfter(name, patchInterval)
+		return nil
+	}
 	patch, err := json.Marshal(map[string]any{"metadata": metadata, "spec": spec})
 	if err != nil {
 		return err
@@ -329,6 +340,7 @@ func (k *Keeper) instance(ctx context.Context, object *corev1.Node) (Instance, e
 	// forget is called after the Node is gone from the list: what was deleted meanwhile would stay, and a node can
 	// register again and again.
 	if current, err := k.nodes.Get(object.Name); err == nil && current.UID == object.UID {
+		found.patches = rate.NewLimiter(rate.Every(patchInterval), patchBurst)
 		k.known[object.UID] = found
 	}
 	return found, nil

@@ -349,3 +349,22 @@ func TestReplacedVMWithAnotherAddress(t *testing.T) {
 	write(strings.ReplaceAll(records, "10.0.0.4", "10.0.0.9"), now.Add(2*time.Second))
 	expect("with a new VM", "10.0.0.9")
 }
+
+// TestNodesAreNotPatchedWithoutEnd is a Node that another control VM changes back each time.
+func TestNodesAreNotPatchedWithoutEnd(t *testing.T) {
+	instances := &Instances{Records: writeRecords(t), Deployment: "Kube", Domain: "bosh"}
+	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-3c5e8f1a", UID: "1"}}
+	client := fake.NewClientset(object)
+	keeper := NewKeeper(client, instances, slog.New(slog.DiscardHandler))
+	if err := keeper.informer().GetIndexer().Add(object); err != nil { // as before the patch
+		t.Fatal(err)
+	}
+	for range 5 * patchBurst {
+		if err := keeper.label(t.Context(), object.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if patches := len(client.Actions()); patches != patchBurst {
+		t.Errorf("%d patches at once, want %d", patches, patchBurst)
+	}
+}
