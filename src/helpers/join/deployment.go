@@ -93,7 +93,8 @@ type Deployment struct {
 	Networks []string `json:"networks"`
 	// SecretFile is the path of the file with the deployment's secret.
 	SecretFile string `json:"secret_file"`
-	// Records is the path of the agent's file with the instances.
+	// Records is the path of the agent's file with the instances; empty if their addresses in other networks do not
+	// matter.
 	Records string `json:"records"`
 	// Lookup resolves a name; defaults to the VM's resolver.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error) `json:"-"`
@@ -169,7 +170,7 @@ var (
 	boshName   = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 )
 
-// machine asks bosh-dns for the address of an instance.
+// machine asks bosh-dns for the address of an instance, and the records for those in other networks.
 func (d *Deployment) machine(ctx context.Context, i Instance) (node.Machine, error) {
 	if !instanceID.MatchString(i.ID) || !boshName.MatchString(i.Group) || !boshName.MatchString(i.Network) {
 		return node.Machine{}, &node.Refusal{
@@ -203,5 +204,18 @@ func (d *Deployment) machine(ctx context.Context, i Instance) (node.Machine, err
 		return machine, fmt.Errorf("ask bosh-dns for the address of %s: %w", machine.ID, err)
 	}
 	machine.Addresses = addresses
+	if d.Records == "" {
+		return machine, nil
+	}
+	// A VM with several networks connects from the address in any of them, and kubelet reports that of its default one.
+	records, err := boshdns.Load(d.Records, d.Name, d.Domain)
+	if err != nil {
+		return machine, err
+	}
+	for _, record := range records {
+		if record.ID == i.ID && !machine.Has(record.IP.String()) {
+			machine.Addresses = append(machine.Addresses, record.IP)
+		}
+	}
 	return machine, nil
 }

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/big"
@@ -251,6 +252,38 @@ func TestDeploymentFinds(t *testing.T) {
 	var refusal *node.Refusal
 	if _, err := d.Find(t.Context(), "worker-gpu-7d2b9c4e", labels); err == nil || errors.As(err, &refusal) {
 		t.Errorf("got %v, want an error that is no refusal", err)
+	}
+}
+
+// TestSeveralNetworks is a VM that reaches control VMs by another network than its default one, which BOSH's records
+// have last.
+func TestSeveralNetworks(t *testing.T) {
+	d := deployment(t)
+	d.Records = writeTestFile(t, "records.json", fmt.Sprintf(
+		`{"record_keys": ["id", "instance_group", "az", "network", "deployment", "ip", "domain"], "record_infos": [
+		[%[1]q, "worker", "z1", "management", "prod", "127.0.8.1", "bosh"],
+		[%[1]q, "worker", "z1", "default", "prod", "127.0.7.1", "bosh"],
+		[%[2]q, "control", "z1", "management", "prod", "127.0.8.3", "bosh"]]}`, workerID, controlID,
+	))
+	for peer, admitted := range map[string]bool{"127.0.7.1": true, "127.0.8.1": true, "127.0.8.3": false} {
+		machine, err := d.Admit(t.Context(), node.Application{
+			Request: []byte("request"), Proof: claim(t, worker, secret, "request"), Peer: netip.MustParseAddr(peer),
+		})
+		if (err == nil) != admitted || len(machine.Addresses) != 2 {
+			t.Errorf("from %s: %+v, %v", peer, machine, err)
+		}
+	}
+	d.Lookup = func(_ context.Context, name string) ([]netip.Addr, error) {
+		if !strings.Contains(name, ".management.") {
+			return nil, fmt.Errorf("asked for %s", name)
+		}
+		return []netip.Addr{netip.MustParseAddr("127.0.8.1")}, nil
+	}
+	machine, err := d.Find(t.Context(), "worker-5d4a0eb4", map[string]string{
+		groupLabel: "worker", idLabel: workerID, networkLabel: "management",
+	})
+	if err != nil || !machine.Has("127.0.7.1") {
+		t.Errorf("the address that kubelet reports is not the VM's: %+v, %v", machine, err)
 	}
 }
 
