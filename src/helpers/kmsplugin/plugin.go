@@ -91,8 +91,8 @@ func (p *Plugin) checkHealth(ctx context.Context) error {
 	if age := p.now().Sub(p.checked); !p.checked.IsZero() && age < valid {
 		return p.health
 	}
-	// The answer counts for others than the caller, who may have stopped waiting: the API server asks with the context of
-	// a request for /readyz (kmsv2PluginProbe in the same file).
+	// The answer counts for others than the caller, who may have stopped waiting: the API server asks with the context
+	// of a request for /readyz (kmsv2PluginProbe in the same file).
 	err := p.roundTrip(context.WithoutCancel(ctx))
 	switch {
 	case err != nil && (p.checked.IsZero() || p.health == nil):

@@ -234,7 +234,8 @@ func TestPublishWithoutQuestions(t *testing.T) {
 	}
 }
 
-// TestIssuerThatDoesNotAnswer is a VM without a route to the issuer, whose packets are lost: that says nothing about AWS.
+// TestIssuerThatDoesNotAnswer is a VM without a route to the issuer, whose packets are lost: that says nothing about
+// AWS.
 func TestIssuerThatDoesNotAnswer(t *testing.T) {
 	b := newBed(t, nil)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -246,7 +247,8 @@ func TestIssuerThatDoesNotAnswer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	problems := b.config.Problems(ctx)
-	if len(problems) == 0 || !strings.Contains(problems[0].Error(), "this VM cannot read the keys of "+b.config.Issuer) {
+	want := "this VM cannot read the keys of " + b.config.Issuer
+	if len(problems) == 0 || !strings.Contains(problems[0].Error(), want) {
 		t.Errorf("the problems are %v", problems)
 	}
 	for _, err := range problems {
