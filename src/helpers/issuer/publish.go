@@ -11,14 +11,22 @@ import (
 	"log/slog"
 	"os"
 	"path"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"kubernetes-release/cloud/aws/awserr"
+	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/rootfile"
 	"kubernetes-release/internal/s3client"
 	"kubernetes-release/internal/strictjson"
+)
+
+const (
+	// writeTimeout is how long a VM waits for S3 that has not published the keys before.
+	writeTimeout  = 2 * time.Minute
+	writeInterval = 2 * time.Second
 )
 
 // Config is what is published, and where.
@@ -54,7 +62,7 @@ func Load(path string) (*Config, error) {
 }
 
 // Publish writes the documents to the bucket, and checks that AWS can read them and knows the issuer. The record has
-// what was written last: if S3 does not answer, that is enough, so that a VM can start without S3.
+// what was written last: if S3 does not answer, that is enough, so that a VM can start without S3. Others wait.
 func (c *Config) Publish(ctx context.Context, record string, log *slog.Logger) error {
 	documents, err := c.documents()
 	if err != nil {
@@ -69,8 +77,16 @@ func (c *Config) Publish(ctx context.Context, record string, log *slog.Logger) e
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := c.write(ctx, objects); err != nil {
-		if refused(err) || string(last) != digest {
+	published := string(last) == digest
+	err = poll.Within(ctx, writeTimeout, writeInterval, func(ctx context.Context) error {
+		err := c.write(ctx, objects)
+		if err != nil && (published || refused(err)) {
+			return poll.Permanent(err)
+		}
+		return err
+	})
+	if err != nil {
+		if refused(err) || !published {
 			return fmt.Errorf("publish the keys of %s: %w", c.Issuer, refusals.Explain(err))
 		}
 		log.Warn("an earlier deploy has published the keys; S3 does not answer now", "issuer", c.Issuer, "error", err)

@@ -312,14 +312,35 @@ func TestPublishWithoutS3(t *testing.T) {
 	if told := strings.Count(b.log.String(), "S3 does not answer now"); told != 2 {
 		t.Errorf("told %d times, want 2:\n%s", told, b.log.String())
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	publish := func() error { return b.config.Publish(ctx, b.record, slog.New(slog.DiscardHandler)) }
 	writeKeys(t, b.config.PublicKeys, 1)
-	if err := b.publish(t); err == nil {
+	if err := publish(); err == nil {
 		t.Error("another key is not published, and may sign")
 	}
 	if err := os.Remove(b.record); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.publish(t); err == nil {
+	if err := publish(); err == nil {
 		t.Error("a new VM cannot know what is published, and its key may sign")
+	}
+}
+
+// TestPublishWaitsForS3 is a new VM: its API server may not sign before the keys are published.
+func TestPublishWaitsForS3(t *testing.T) {
+	b := newBed(t, nil)
+	left := 1
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if left--; left >= 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		b.sim.Handler().ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	t.Setenv("AWS_ENDPOINT_URL", server.URL)
+	if err := b.publish(t); err != nil {
+		t.Error(err)
 	}
 }

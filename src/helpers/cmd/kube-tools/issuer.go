@@ -18,7 +18,7 @@ func publishIssuer() *cobra.Command {
 	}
 	path := requirePath(command, "config", "what is published, and where: config/issuer.json of the job pod-roles")
 	record := requirePath(command, "record", "file with what was published last")
-	timeout := timeoutFlag(command, 2*time.Minute, "how long to try")
+	timeout := timeoutFlag(command, 3*time.Minute, "how long to try")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		config, err := issuer.Load(*path)
 		if err != nil {
