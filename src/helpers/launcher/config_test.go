@@ -291,13 +291,14 @@ func TestDefaultTimeouts(t *testing.T) {
 func TestDeployedKeysAreThoseOfTheFlags(t *testing.T) {
 	config, err := Parse([]byte(`{`+minimal+`, "flags": {
 		"service-account-signing-key-file": "/c/sa.key", "service-account-key-file": "/c/sa.pub",
-		"service-account-issuer": ["https://new", "https://old"]}}`), "/c/flags.json")
+		"service-account-issuer": ["https://new", "https://old"], "encryption-provider-config": "/c/encryption.json"
+		}}`), "/c/flags.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := pki.Deployed{
 		Keys:    []pki.SigningKey{{Property: "service_account", PrivateKey: "/c/sa.key", PublicKeys: "/c/sa.pub"}},
-		Issuers: []string{"https://new", "https://old"},
+		Issuers: []string{"https://new", "https://old"}, Encryption: "/c/encryption.json",
 	}
 	if got := config.Deployed(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)

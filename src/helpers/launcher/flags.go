@@ -133,12 +133,15 @@ func (c *Config) identityForCheck(log *slog.Logger) (node.Identity, error) {
 	return id, err
 }
 
-// Deployed are the certificates of the process, and of an API server the keys and issuers of tokens, which its flags
-// name.
+// Deployed are the certificates of the process, and of an API server the keys and issuers of tokens and the encryption
+// keys, which its flags name.
 func (c *Config) Deployed() pki.Deployed {
 	deployed := pki.Deployed{Certificates: c.Certificates, Issuers: c.Flags["service-account-issuer"].elements}
 	private := c.Flags["service-account-signing-key-file"].elements
 	public := c.Flags["service-account-key-file"].elements
+	if encryption := c.Flags["encryption-provider-config"].elements; len(encryption) == 1 {
+		deployed.Encryption = encryption[0]
+	}
 	if len(private) == 1 && len(public) == 1 {
 		deployed.Keys = []pki.SigningKey{{Property: "service_account", PrivateKey: private[0], PublicKeys: public[0]}}
 	}

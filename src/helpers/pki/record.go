@@ -35,10 +35,15 @@ type Deployed struct {
 	// has recorded none.
 	Issuers       []string
 	DefaultIssuer string
+	// Encryption is the path of an API server's encryption configuration.
+	Encryption string
 }
 
-// issuersName is the name of the issuers in the record.
-const issuersName = "service_account.issuer"
+// The names of the issuers and of the encryption keys in the record.
+const (
+	issuersName    = "service_account.issuer"
+	encryptionName = "encryption"
+)
 
 // recorded is what the last successful deploy had for one property, all PEM: a certificate, or the public half of a
 // signing key.
@@ -50,6 +55,8 @@ type recorded struct {
 	Signer     string `json:"signer,omitempty"`
 
 	Issuers []string `json:"issuers,omitempty"`
+
+	EncryptionKeys []encryptionKey `json:"encryption_keys,omitempty"`
 }
 
 // Keep records what a deploy ended with, for CheckRotation in the next one. Certificates without a CA are not recorded.
@@ -64,6 +71,13 @@ func (d Deployed) Keep(record string) error {
 	}
 	if len(d.Issuers) > 0 {
 		kept[issuersName] = recorded{Issuers: d.Issuers}
+	}
+	if d.Encryption != "" {
+		keys, err := readEncryptionKeys(d.Encryption)
+		if err != nil {
+			return err
+		}
+		kept[encryptionName] = recorded{EncryptionKeys: keys}
 	}
 	for _, c := range d.Certificates {
 		if c.CA == "" {
@@ -89,7 +103,8 @@ func (d Deployed) Keep(record string) error {
 // CheckRotation refuses certificates and keys for which a step of a rotation was left out. During a deploy some VMs
 // have the new certificates and some those of the last deploy. Each must trust the other's: the new certificate is
 // signed by a CA that was trusted before, and the CA of the previous certificate is still trusted. The same is true of
-// tokens and their public keys. Without a record there was no deploy. The error lists every problem.
+// tokens and their public keys, and of what is encrypted in etcd and its keys. Without a record there was no deploy.
+// The error lists every problem.
 func (d Deployed) CheckRotation(record string, now time.Time) error {
 	content, err := rootfile.Read(record)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -110,6 +125,9 @@ func (d Deployed) CheckRotation(record string, now time.Time) error {
 		}
 	}
 	if problem := d.checkIssuers(last[issuersName].Issuers); problem != nil {
+		problems = append(problems, problem)
+	}
+	if problem := d.checkEncryption(last[encryptionName].EncryptionKeys); problem != nil {
 		problems = append(problems, problem)
 	}
 	for _, c := range d.Certificates {

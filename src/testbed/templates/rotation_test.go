@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +61,36 @@ func TestRotationOfEverything(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestRotationOfEncryptionKeys does the same with the deploys that replace the encryption key, and go to KMS.
+func TestRotationOfEncryptionKeys(t *testing.T) {
+	const rotate, remove, kms = "rotate-encryption-key.yml", "remove-old-encryption-key.yml", "use-kms-encryption.yml"
+	for name, deploys := range map[string][]struct {
+		ops    []string
+		active string
+	}{
+		"key": {{[]string{rotate}, "key1"}, {[]string{rotate}, "key2"}, {[]string{rotate, remove}, "key2"}},
+		"KMS": {
+			{[]string{"aws.yml", kms}, "key1"}, {[]string{"aws.yml", kms}, "kms"},
+			{[]string{"aws.yml", kms, "remove-local-encryption-keys.yml"}, "kms"}, {[]string{"aws.yml", kms}, "kms"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			records := t.TempDir()
+			for _, d := range deploys {
+				vars := []string{"encryption_active_key=" + d.active}
+				if slices.Contains(d.ops, kms) {
+					vars = append(vars, "encryption_kms_key="+kmsKey)
+				}
+				checkDeploy(t, plan(t, deployment{ops: d.ops, vars: vars}), records)
+			}
+			content, err := os.ReadFile(filepath.Join(records, "control", "kube-apiserver"))
+			if err != nil || !bytes.Contains(content, []byte(`"name": "`+deploys[len(deploys)-1].active+`"`)) {
+				t.Errorf("the record is %s, %v", content, err)
+			}
+		})
 	}
 }
 

@@ -1,0 +1,69 @@
+package pki
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// encryptionOf is an encryption configuration as kube-apiserver has it: with local keys, NAME=SECRET, and kms.
+func encryptionOf(keys ...string) string {
+	var providers []string
+	for _, key := range keys {
+		provider := `{"kms": {"apiVersion": "v2", "name": "kms", "timeout": "5s"}}`
+		if name, secret, local := strings.Cut(key, "="); local {
+			provider = fmt.Sprintf(`{"secretbox": {"keys": [{"name": %q, "secret": %q}]}}`, name, secret)
+		}
+		providers = append(providers, provider)
+	}
+	return `{"kind": "EncryptionConfiguration", "resources": [{"resources": ["secrets"], "providers": [` +
+		strings.Join(append(providers, `{"identity": {}}`), ", ") + `]}]}`
+}
+
+// TestRotationOfEncryptionKeys simulates deploys: the first key of each encrypts.
+func TestRotationOfEncryptionKeys(t *testing.T) {
+	const first, second, kms = "key1=a", "key2=b", "kms"
+	const lost, early = "the key key1, with which the last deploy encrypted, is missing or has another secret",
+		"a key that the last deploy did not have (key1)"
+	for name, test := range map[string]struct {
+		deploys [][]string
+		want    string // of the last deploy; the others pass
+	}{
+		"three deploys":        {[][]string{{first}, {first, second}, {second, first}, {second}}, ""},
+		"to KMS":               {[][]string{{first}, {first, kms}, {kms, first}, {kms}}, ""},
+		"back from KMS":        {[][]string{{kms}, {kms, first}, {first, kms}, {first}}, ""},
+		"back":                 {[][]string{{first}, {first, second}, {first}}, ""},
+		"regenerated":          {[][]string{{first}, {"key1=c"}}, lost},
+		"renamed":              {[][]string{{first}, {"key3=a"}}, lost},
+		"first step left out":  {[][]string{{first}, {second, first}}, early},
+		"KMS at once":          {[][]string{{first}, {kms, first}}, early},
+		"second step left out": {[][]string{{first}, {first, second}, {second}}, lost},
+		// The record of an older release has no keys.
+		"after an update": {[][]string{nil, {second}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			record := filepath.Join(dir, "certificates.json")
+			for i, keys := range test.deploys {
+				deployed := Deployed{}
+				if keys != nil {
+					deployed.Encryption = write(t, dir, "encryption.json", encryptionOf(keys...))
+				}
+				err := deployed.CheckRotation(record, now)
+				if i == len(test.deploys)-1 && test.want != "" {
+					if err == nil || !strings.Contains(err.Error(), test.want) {
+						t.Errorf("got %v, want %q", err, test.want)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatalf("deploy %d: %v", i, err)
+				}
+				if err := deployed.Keep(record); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
