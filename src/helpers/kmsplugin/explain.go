@@ -31,7 +31,9 @@ func explain(err error, action string, key arn.Key) error {
 			iampolicy.ContextKey + ")"
 	default:
 		switch awserr.Classify(err) {
-		case awserr.Denied, awserr.Credentials, awserr.Clock:
+		case awserr.Credentials, awserr.Clock:
+			advice = "correct the clock of this VM (is NTP reachable?), or the role of its instance profile"
+		case awserr.Denied:
 			advice = "attach the generated policy to the role of the control VMs: cloud-preflight iam-policy " +
 				"--role control --encryption-key " + key.String()
 		case awserr.Throttled:

@@ -102,6 +102,15 @@ func TestPluginRefuses(t *testing.T) {
 			change: func(a *kmstest.Account) { a.Fail(kmstest.Unreachable) },
 			code:   codes.Unavailable, want: "a VPC endpoint for it",
 		},
+		"wrong clock": {
+			change: func(a *kmstest.Account) {
+				a.Fail(awssim.Fault{
+					Kind: awssim.FaultError, Status: 400, Code: "InvalidSignatureException",
+					Message: "Signature expired",
+				})
+			},
+			code: codes.FailedPrecondition, want: "correct the clock of this VM",
+		},
 		"throttled": {
 			change: func(a *kmstest.Account) { a.Fail(kmstest.Throttled) },
 			code:   codes.Unavailable, want: "ThrottlingException: Rate exceeded",
