@@ -88,7 +88,7 @@ func (c *Config) verifyDocuments(ctx context.Context, want *Documents) error {
 	err := poll.Within(ctx, c.patience(), time.Second, func(ctx context.Context) error {
 		got, err := Read(ctx, c.Issuer, client)
 		switch {
-		case err != nil && !answered(err):
+		case err != nil && !answered(err) && ctx.Err() == nil: // not of a request that is under way at the deadline
 			return poll.Permanent(err)
 		case err != nil:
 			return err

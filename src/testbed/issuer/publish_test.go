@@ -258,6 +258,25 @@ func TestIssuerThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// TestIssuerThatAnsweredBefore: a request that is under way when the time is up does not hide the answer before it.
+func TestIssuerThatAnsweredBefore(t *testing.T) {
+	b := newBed(t, nil)
+	reads := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			if reads++; reads > 1 {
+				<-r.Context().Done()
+			}
+		}
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	t.Cleanup(server.Close)
+	t.Setenv("AWS_ENDPOINT_URL", server.URL)
+	if problems := b.config.Problems(t.Context()); len(problems) == 0 || issuer.IsUnknown(problems[0]) {
+		t.Errorf("after %d reads, of which the first was refused, the problems are %v", reads, problems)
+	}
+}
+
 // TestCommandsOfPartitions: a bucket in GovCloud or China takes ARNs of its partition only.
 func TestCommandsOfPartitions(t *testing.T) {
 	for region, want := range map[string]string{
