@@ -14,6 +14,7 @@ import (
 // Invalid properties are refused when templates are rendered, before any VM changes. The message contains the property,
 // the value and what is allowed.
 func TestInvalidPropertiesAreRefused(t *testing.T) {
+	t.Parallel()
 	cluster := func(properties values) values { return values{"cluster": properties} }
 	jwt := func(change func(authenticator values)) values {
 		authenticator := values{
@@ -1258,11 +1259,26 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		},
 		{
 			"tags as a list", "aws-load-balancer-controller", values{"extra_tags": []any{"team"}},
-			[]string{`extra_tags is ["team"]`, "must map names of tags to values"},
+			[]string{`extra_tags is ["team"]`, "must map names of tags"},
 		},
 		{
 			"a comma in a tag", "aws-load-balancer-controller", values{"extra_tags": values{"team": "a,b"}},
-			[]string{"extra_tags is", "without commas"},
+			[]string{"extra_tags is", "letters, digits, spaces and + - . _ : / @"},
+		},
+		{
+			"a character that ELB refuses in a tag", "aws-load-balancer-controller",
+			values{"extra_tags": values{"team": "R&D"}},
+			[]string{"extra_tags is", "R&D", "which AWS allows in tags of load balancers"},
+		},
+		{
+			"a tag that ELB refuses for its name", "aws-load-balancer-controller",
+			values{"extra_tags": values{"cost (center)": "platform"}},
+			[]string{"extra_tags is", "cost (center)", "which AWS allows in tags of load balancers"},
+		},
+		{
+			"a long tag of load balancers", "aws-load-balancer-controller",
+			values{"extra_tags": values{"team": strings.Repeat("a", 256)}},
+			[]string{"extra_tags is", "at most 255"},
 		},
 		{
 			"Gateway API as text", "aws-load-balancer-controller", values{"gateway_api": values{"enabled": "yes"}},
@@ -2005,6 +2021,12 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{"extra_tags is", "without commas"},
 		},
 		{
+			"long name of a tag",
+			"ebs-csi-controller",
+			values{"extra_tags": values{strings.Repeat("a", 128): "b"}},
+			[]string{"extra_tags is", "of at most 127 characters"},
+		},
+		{
 			"reserved attachments as text",
 			"ebs-csi-node",
 			values{"reserved_volume_attachments": "3"},
@@ -2117,7 +2139,19 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 	}
 }
 
-// The name of an instance group becomes a label of its nodes.
+// TestTagsOfLoadBalancers: all that ELB allows in tags can be set, except for the equals sign.
+func TestTagsOfLoadBalancers(t *testing.T) {
+	const job = "aws-load-balancer-controller"
+	tags := values{"Straße 1/a:b": "a+b@c_d-e.f", "number": 7, "empty": ""}
+	flags := string(mustRender(t, job, inputFor(t, job).with(values{"extra_tags": tags}))["config/flags.json"])
+	for _, tag := range []string{`"Straße 1/a:b": "a+b@c_d-e.f"`, `"number": 7`, `"empty": ""`} {
+		if !strings.Contains(flags, tag) {
+			t.Errorf("flags.json lacks %s:\n%s", tag, flags)
+		}
+	}
+}
+
+// TestNameOfInstanceGroupIsChecked: it becomes a label of its nodes.
 func TestNameOfInstanceGroupIsChecked(t *testing.T) {
 	in := inputFor(t, "kubelet")
 	in.Spec = values{"name": "../../x"}

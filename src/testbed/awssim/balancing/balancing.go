@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"kubernetes-release/testbed/awssim/api"
 	"kubernetes-release/testbed/awssim/ec2api"
@@ -22,6 +23,40 @@ func Pairs(tags store.Tags) []store.Pair {
 	return list
 }
 
+// tagForm matches what ELB's API allows in the keys and values of tags ("Tag" in the API references of Elastic Load
+// Balancing). EC2 allows every character.
+var tagForm = regexp.MustCompile(`^[\p{L}\p{Z}\p{N}_.:/=+\-@]*$`)
+
+// The maximum lengths of tags, in characters.
+const maxTagKey, maxTagValue = 128, 256
+
+// checkTag refuses a tag by the form of its key or value.
+func checkTag(number int, tag store.Pair) error {
+	for _, part := range []struct {
+		name, text       string
+		minimum, maximum int
+	}{{"key", tag.Key, 1, maxTagKey}, {"value", tag.Value, 0, maxTagValue}} {
+		var constraint string
+		switch length := utf8.RuneCountInString(part.text); {
+		case length < part.minimum:
+			constraint = fmt.Sprintf("have length greater than or equal to %d", part.minimum)
+		case length > part.maximum:
+			constraint = fmt.Sprintf("have length less than or equal to %d", part.maximum)
+		case !tagForm.MatchString(part.text):
+			constraint = `satisfy regular expression pattern: ^([\p{L}\p{Z}\p{N}_.:/=+\-@]*)$`
+		default:
+			continue
+		}
+		return api.Errorf(
+			"ValidationError",
+			"1 validation error detected: Value '%s' at 'tags.%d.member.%s' failed to satisfy constraint: Member must "+
+				"%s",
+			part.text, number, part.name, constraint,
+		)
+	}
+	return nil
+}
+
 // MergeTags adds tags to others, as ELB's rules allow.
 func MergeTags(old store.Tags, added []store.Pair) (store.Tags, error) {
 	merged := store.Tags{}
@@ -29,7 +64,10 @@ func MergeTags(old store.Tags, added []store.Pair) (store.Tags, error) {
 		merged[key] = value
 	}
 	seen := store.Tags{}
-	for _, t := range added {
+	for n, t := range added {
+		if err := checkTag(n+1, t); err != nil {
+			return nil, err
+		}
 		if _, twice := seen[t.Key]; twice {
 			return nil, api.Errorf("DuplicateTagKeys", "The tag key '%s' is specified more than once", t.Key)
 		}
