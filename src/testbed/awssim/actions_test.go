@@ -1020,6 +1020,10 @@ func checkNetworkBalancers(t *testing.T, covered map[string]bool, c clients) {
 		}, func(out *elbv2.ModifyTargetGroupOutput) any {
 			return *out.TargetGroups[0].HealthCheckPort
 		}), want: "traffic-port"},
+		{action: "elbv2:ModifyTargetGroup", call: succeeds(c.elbv2.ModifyTargetGroup, &elbv2.ModifyTargetGroupInput{
+			TargetGroupArn:             &group,
+			HealthCheckIntervalSeconds: aws.Int32(5), // below the timeout, whose default was taken at creation
+		}), code: "ValidationError"},
 		{action: "elbv2:ModifyTargetGroupAttributes", call: succeeds(
 			c.elbv2.ModifyTargetGroupAttributes, &elbv2.ModifyTargetGroupAttributesInput{
 				TargetGroupArn: &group,

@@ -88,6 +88,8 @@ func (in v2HealthCheck) over(h store.GroupHealthCheck) (store.GroupHealthCheck, 
 		return h, api.Errorf(
 			"ValidationError", "Health check timeout '%d' must be between '2' and '120' seconds", h.Timeout,
 		)
+	case h.Timeout > h.Interval:
+		return h, api.Errorf("ValidationError", "Health check interval must be greater than the timeout.")
 	case h.Healthy < 2 || h.Healthy > 10 || h.Unhealthy < 2 || h.Unhealthy > 10:
 		return h, api.Errorf("ValidationError", "Health check thresholds must be between '2' and '10'")
 	}

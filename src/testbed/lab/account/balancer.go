@@ -41,6 +41,7 @@ func createAPIBalancer(ctx context.Context, client *elb.Client) error {
 		Port:                       aws.Int32(6443),
 		HealthCheckProtocol:        types.ProtocolEnumTcp,
 		HealthCheckIntervalSeconds: aws.Int32(5),
+		HealthCheckTimeoutSeconds:  aws.Int32(4),
 		HealthyThresholdCount:      aws.Int32(2),
 		UnhealthyThresholdCount:    aws.Int32(2),
 	})
