@@ -39,8 +39,8 @@ type Config struct {
 	DataDir string `json:"data_dir"`
 	// WALDir is the directory of etcd's write-ahead log. A member that has run before has files in it.
 	WALDir string `json:"wal_dir"`
-	// LeftFile marks a member whose data must not be used again: it was removed from the cluster because its instance was
-	// about to be deleted, or a snapshot is restored on the bootstrap instance.
+	// LeftFile marks a member whose data must not be used again: it was removed from the cluster because its instance
+	// was about to be deleted, or a snapshot is restored on the bootstrap instance.
 	LeftFile string `json:"left_file"`
 	// CA, Certificate and PrivateKey are the paths of the files with which members authenticate to each other.
 	CA          string `json:"ca"`

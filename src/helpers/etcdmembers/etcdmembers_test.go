@@ -436,8 +436,8 @@ func TestMarkedMemberDoesNotChooseACluster(t *testing.T) {
 // hasLeft is what a member says that must not use its data.
 const hasLeft = "has left its cluster"
 
-// TestMemberMarkedByRestoreWaitsForTheBootstrapInstance: one that was down during the restore runs the old cluster, with
-// which this member would have a quorum.
+// TestMemberMarkedByRestoreWaitsForTheBootstrapInstance: one that was down during the restore runs the old cluster,
+// with which this member would have a quorum.
 func TestMemberMarkedByRestoreWaitsForTheBootstrapInstance(t *testing.T) {
 	for name, test := range map[string]struct {
 		prepare  func(*bench)

@@ -120,8 +120,8 @@ func (c *Config) lostData(a answer) error {
   why:      the persistent disk was lost, replaced, emptied, or is not mounted. A member that returns without its data
             could violate what it has agreed on with the others.
   do now:   if the disk still exists (bosh disks --orphaned), attach it: bosh attach-disk %s DISK_CID.
-            Otherwise choose "Delete disk reference" for it in bosh cloud-check if that lists it, and deploy: the member's
-            entry is replaced, and it gets a new copy of the data from the others. See %s`,
+            Otherwise choose "Delete disk reference" for it in bosh cloud-check if that lists it, and deploy: the
+            member's entry is replaced, and it gets a new copy of the data from the others. See %s`,
 		a.from, list(a.members), c.self(), c.WALDir, c.self().Name, guide)
 }
 
