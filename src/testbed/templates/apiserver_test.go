@@ -109,6 +109,7 @@ func TestTenantsCannotUseUpAPIServers(t *testing.T) {
 // release builds it: to delete an object that is damaged in etcd, or whose key is lost (corrupt_obj_deleter.go in
 // k8s.io/apiserver).
 func TestUnreadableObjectsCanBeDeleted(t *testing.T) {
+	t.Parallel()
 	s := kubetest.Start(t, kubetest.Options{})
 	objects := s.Admin().CoreV1().ConfigMaps(metav1.NamespaceDefault)
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "damaged"}}

@@ -280,6 +280,7 @@ func ofTenants() []attack {
 // admission plugins, policies and permissions of the release. Each must be forbidden: an object that does not exist or
 // is invalid is another error. What the release itself refuses has tests that show that it succeeds otherwise.
 func TestAttacksAreRefused(t *testing.T) {
+	t.Parallel()
 	s := startTenants(t, append(admissionFlags(t), "--allow-privileged")...)
 	ctx := t.Context()
 	applyManifests(

@@ -28,6 +28,7 @@ const filesOfAPIServer = "/var/vcap/jobs/kube-apiserver/config/files"
 // TestAuthorizationWebhooks lets the real API server ask webhooks before and after Node and RBAC: one that denies and
 // permits, and one that is down, with each failurePolicy. Then it reads the file again while it runs.
 func TestAuthorizationWebhooks(t *testing.T) {
+	t.Parallel()
 	webhook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review authorizationv1.SubjectAccessReview
 		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {

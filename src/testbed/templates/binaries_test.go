@@ -221,6 +221,7 @@ func TestKubeletAcceptsItsConfiguration(t *testing.T) {
 // kubelet reads its credential providers only if a container runtime is available. So a separate Go module decodes them
 // into kubelet's type: the module of this release does not require k8s.io/kubelet.
 func TestCredentialProvidersDecode(t *testing.T) {
+	t.Parallel()
 	kubernetesBin(t)
 	dir := t.TempDir()
 	writeAll(t, dir, mustRender(t, "kubelet", withAllLinks(t, "kubelet")))

@@ -53,6 +53,7 @@ func awsCloudConfig(t testing.TB, name string) manifest.NamedText {
 }
 
 func TestCloudConfigForAWSAddsToTheDirectors(t *testing.T) {
+	t.Parallel()
 	for name, other := range map[string]manifest.NamedText{
 		"a Director with the cloud config of bosh-deployment": {
 			Name: "bosh-deployment", Text: []byte(directorsCloudConfig),

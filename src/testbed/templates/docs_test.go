@@ -53,6 +53,7 @@ func documents(t *testing.T) []string {
 // TestOpsFilesInDocuments deploys the manifest with each ops-file that a document shows. Templates of the jobs it
 // changes refuse wrong properties.
 func TestOpsFilesInDocuments(t *testing.T) {
+	t.Parallel()
 	tested := 0
 	for _, document := range documents(t) {
 		for n, s := range snippets(t, document, "yaml") {

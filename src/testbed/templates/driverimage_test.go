@@ -23,6 +23,7 @@ import (
 // TestPoliciesAllowTheDriverInPods: with the admission plugins and policies of the release, which refuse such pods to
 // tenants, the controllers of the CSI driver get pods, and its part for nodes on control VMs too.
 func TestPoliciesAllowTheDriverInPods(t *testing.T) {
+	t.Parallel()
 	cluster := kubetest.Start(t, kubetest.Options{
 		ControllerManager: true, APIServerFlags: append(admissionFlags(t), "--allow-privileged"),
 	})

@@ -22,6 +22,7 @@ import (
 // TestAuditWebhook lets the real API server send audit events, in each mode, to a receiver whose CA is in the
 // properties, with their client certificate and token. Then the receiver refuses them.
 func TestAuditWebhook(t *testing.T) {
+	t.Parallel()
 	for mode, c := range map[string]struct {
 		webhook values
 		served  bool // requests are served while the webhook refuses events

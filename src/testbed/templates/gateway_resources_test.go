@@ -104,6 +104,7 @@ var gatewayKinds = map[string][2]string{
 // TestTenantsCannotNameResourcesInGateways is a tenant whose Gateway or route has the AWS Load Balancer Controller use
 // what belongs to others.
 func TestTenantsCannotNameResourcesInGateways(t *testing.T) {
+	t.Parallel()
 	components := os.Getenv("COMPONENTS_DIR")
 	if components == "" {
 		t.Skip("COMPONENTS_DIR is not set: no definitions of Gateway API")

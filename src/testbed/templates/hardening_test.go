@@ -260,6 +260,7 @@ func manifests(t *testing.T) iter.Seq2[string, []values] {
 // flags.json). kubernetes-addons applies the objects of a manifest in their order, so what a namespace's Role permits
 // must be bound before.
 func TestPermissionsOfNamespacesComeFirst(t *testing.T) {
+	t.Parallel()
 	compared := 0
 	for manifest, objects := range manifests(t) {
 		last := map[string]any{}

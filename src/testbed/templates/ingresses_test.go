@@ -17,6 +17,7 @@ import (
 // TestTenantsCannotShareIngressesOfOthers is a tenant whose Ingress has the AWS Load Balancer Controller use what
 // belongs to others: the load balancer of a group, a target group, a certificate.
 func TestTenantsCannotShareIngressesOfOthers(t *testing.T) {
+	t.Parallel()
 	s := startTenants(t)
 	const prefix, word = "alb.ingress.kubernetes.io/", "names a resource of AWS or a group"
 	const certificate = "arn:aws:acm:us-east-1:123456789012:certificate/a"

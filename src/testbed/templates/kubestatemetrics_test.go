@@ -35,6 +35,7 @@ var counted = []string{
 // TestRoleOfKubeStateMetrics requests what kube-state-metrics does, with the role of docs/logs-and-metrics.md.
 // A version of an API that Kubernetes no longer has is not found.
 func TestRoleOfKubeStateMetrics(t *testing.T) {
+	t.Parallel()
 	cluster := kubetest.Start(t, kubetest.Options{})
 	createDocumentedRole(t, cluster, "kube-state-metrics")
 	user := cluster.ClientFor("kube-state-metrics").Discovery().RESTClient()

@@ -14,6 +14,7 @@ import (
 // TestTenantsCannotStopNetworkPolicies is a tenant with a policy from which network-policy would make hundreds of
 // thousands of rules on every node, together with those of all other namespaces.
 func TestTenantsCannotStopNetworkPolicies(t *testing.T) {
+	t.Parallel()
 	s := startTenants(t)
 	create := func(rules, ports, peers int) error {
 		rule := networkingv1.NetworkPolicyEgressRule{Ports: make([]networkingv1.NetworkPolicyPort, ports)}

@@ -18,6 +18,7 @@ import (
 // kube-scheduler's number for them overflows. The score of the node is then below 0, and kube-scheduler gives up each
 // pod that could run there, and elsewhere.
 func TestNodesCannotStopTheScheduler(t *testing.T) {
+	t.Parallel()
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true, Scheduler: true})
 	applyManifests(t, cluster, nil, "10-nodes.yml")
 	w := &zonedCluster{t: t, client: cluster.Admin()}

@@ -29,6 +29,7 @@ var listed = values{"admission": values{
 // TestNodesHaveTheStaticPodsThatAreListed is root on a worker that fills etcd with objects of static pods, or takes the
 // name of another's pod, such as that of a StatefulSet, which could not be created again.
 func TestNodesHaveTheStaticPodsThatAreListed(t *testing.T) {
+	t.Parallel()
 	s := startTenants(t)
 	worker := s.ClientFor("system:node:worker", "system:nodes")
 	node, err := s.admin.CoreV1().Nodes().Get(t.Context(), "worker", metav1.GetOptions{})
@@ -79,6 +80,7 @@ func TestNodesHaveTheStaticPodsThatAreListed(t *testing.T) {
 
 // TestNodesPublishDevicesOfDriversThatAreListed is root on a worker that fills etcd with ResourceSlices.
 func TestNodesPublishDevicesOfDriversThatAreListed(t *testing.T) {
+	t.Parallel()
 	s := startTenants(t)
 	worker := s.ClientFor("system:node:worker", "system:nodes")
 	name := "worker"
@@ -131,6 +133,7 @@ func TestNodesPublishDevicesOfDriversThatAreListed(t *testing.T) {
 // TestKubeletRequestsCertificatesOfItsPods is kubelet with a pod that mounts a certificate: its request is owned by the
 // pod (createPodCertificateRequest in podcertificatemanager.go of kubelet), and by no other.
 func TestKubeletRequestsCertificatesOfItsPods(t *testing.T) {
+	t.Parallel()
 	s := startTenants(t)
 	applyManifests(t, s.Cluster, nil, "10-nodes.yml", "50-pods.yml")
 	certificate := &corev1.PodCertificateProjection{

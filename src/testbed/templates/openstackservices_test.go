@@ -12,6 +12,7 @@ import (
 // TestTenantsCannotNameResourcesOfOpenStack is a tenant whose Service adds its ports to the load balancer of another,
 // has another's certificate, or takes another's floating IP, all of which the cloud controller can.
 func TestTenantsCannotNameResourcesOfOpenStack(t *testing.T) {
+	t.Parallel()
 	s := startTenants(t)
 	const prefix, word = "loadbalancer.openstack.org/", "names or keeps a resource of the cloud"
 	expose := func(namespace, name, address string, annotations map[string]string) error {
@@ -63,6 +64,7 @@ func TestTenantsCannotNameResourcesOfOpenStack(t *testing.T) {
 // TestTenantsCannotNameResourcesOfOtherClouds is a tenant whose Service takes the public address that another has
 // reserved, and more that the controllers of Azure and Google Cloud, which run in pods, know by its name.
 func TestTenantsCannotNameResourcesOfOtherClouds(t *testing.T) {
+	t.Parallel()
 	const azure = "service.beta.kubernetes.io/azure-"
 	for cloud, test := range map[string]struct {
 		address string

@@ -13,6 +13,7 @@ import (
 // TestTenantsCannotNameInterfaces is a tenant whose pod has an annotation with the network interface of another, such
 // as of a control VM, whose security groups the AWS Load Balancer Controller would open.
 func TestTenantsCannotNameInterfaces(t *testing.T) {
+	t.Parallel()
 	s := startTenants(t)
 	const word = "names a network interface"
 	const patch = `{"metadata": {"annotations": {"vpc.amazonaws.com/pod-eni": "[{\"eniId\": \"eni-other\"}]"}}}`

@@ -103,6 +103,7 @@ func hasTokenMount(c corev1.Container) bool {
 
 // TestPodsGetTheRoleOfTheirServiceAccount looks at what each container of a pod gets, and that nothing else changes.
 func TestPodsGetTheRoleOfTheirServiceAccount(t *testing.T) {
+	t.Parallel()
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true, Issuer: issuerURL})
 	must := func(err error) {
 		t.Helper()
@@ -192,6 +193,7 @@ func TestPodsGetTheRoleOfTheirServiceAccount(t *testing.T) {
 
 // TestAnnotationsOfRolesAreChecked expects a refusal where the value is written.
 func TestAnnotationsOfRolesAreChecked(t *testing.T) {
+	t.Parallel()
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true, Issuer: issuerURL})
 	if err := newAccount(t, cluster, "old", map[string]string{"role-arn": "reader"}); err != nil {
 		t.Fatal(err)
@@ -319,6 +321,7 @@ func measureLargePods(t *testing.T, cluster *kubetest.Cluster) {
 
 // TestServiceAccountsWithoutRoleAreLabelled: those cost the pods of their namespace nothing, until they get a role.
 func TestServiceAccountsWithoutRoleAreLabelled(t *testing.T) {
+	t.Parallel()
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true, Issuer: issuerURL})
 	for name, annotations := range map[string]map[string]string{"old-plain": nil, "old": {"role-arn": readerRole}} {
 		if err := newAccount(t, cluster, name, annotations); err != nil {
@@ -384,6 +387,7 @@ func TestServiceAccountsWithoutRoleAreLabelled(t *testing.T) {
 
 // TestNewServiceAccountsAreSeen creates pods right after their ServiceAccounts.
 func TestNewServiceAccountsAreSeen(t *testing.T) {
+	t.Parallel()
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true, Issuer: issuerURL})
 	applyPodRoles(t, cluster)
 	missed := 0

@@ -18,6 +18,7 @@ import (
 // CNI do, and gives a pod the address of a machine that is no node, to which the API server connects for whoever may
 // use pods/proxy in that namespace.
 func TestNodesCannotLeaveTheirPodSubnet(t *testing.T) {
+	t.Parallel()
 	s := startTenants(t)
 	ctx := t.Context()
 	const publicIP = "flannel.alpha.coreos.com/public-ip"

@@ -46,6 +46,7 @@ func applyRendered(t *testing.T, cluster *kubetest.Cluster, rendered map[string]
 
 // TestPodsCannotNameVolumesOfTheCloud is a tenant who knows the ID of another tenant's volume.
 func TestPodsCannotNameVolumesOfTheCloud(t *testing.T) {
+	t.Parallel()
 	cluster := kubetest.Start(t, kubetest.Options{})
 	client := cluster.Admin()
 	pod := func(name string, volume corev1.VolumeSource) error {

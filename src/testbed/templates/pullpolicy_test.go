@@ -15,6 +15,7 @@ import (
 
 // TestImagesAreAlwaysPulled looks at each place of a pod in which an image can stand.
 func TestImagesAreAlwaysPulled(t *testing.T) {
+	t.Parallel()
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
 	pods := cluster.Admin().CoreV1().Pods("default")
 	newPod := func(name string) *corev1.Pod {

@@ -17,6 +17,7 @@ import (
 // TestRotationOfEverything renders the deploys of docs/operations.md, all CAs and the service account key together, and
 // does with each what pre-start and post-deploy of all jobs do. At the end no job knows the old CAs.
 func TestRotationOfEverything(t *testing.T) {
+	t.Parallel()
 	mustInterpolate(t, deployment{}) // fills the shared store
 	store, err := os.ReadFile(sharedStore)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 // TestTenantsCannotNameSecurityGroups is a tenant whose load balancer names the security group of others: the cloud
 // controller would open all ports of the nodes to the members of the group, or delete the group with the Service.
 func TestTenantsCannotNameSecurityGroups(t *testing.T) {
+	t.Parallel()
 	s := startTenants(t)
 	const groups = "service.beta.kubernetes.io/aws-load-balancer-security-groups"
 	const extra = "service.beta.kubernetes.io/aws-load-balancer-extra-security-groups"

@@ -24,6 +24,7 @@ import (
 // TestSmokeTestsStayInTheirNamespaces: whoever has the certificate of the errand must not get to kube-system, where
 // pods can be privileged, nor to what belongs to others.
 func TestSmokeTestsStayInTheirNamespaces(t *testing.T) {
+	t.Parallel()
 	cluster := kubetest.Start(t, kubetest.Options{})
 	admin := cluster.Admin()
 	manifests := map[string][]byte{}

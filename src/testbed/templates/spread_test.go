@@ -25,6 +25,7 @@ const dnsPods = "k8s-app=kube-dns"
 // TestCoreDNSIsInTwoZones deploys CoreDNS while there are nodes in one zone only, as in a first deploy with two workers
 // in the first zone. Afterwards the identity of the job, with its real permissions, moves one pod.
 func TestCoreDNSIsInTwoZones(t *testing.T) {
+	t.Parallel()
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true, Scheduler: true})
 	w := &zonedCluster{t: t, client: cluster.Admin()}
 	applyAddon(t, cluster, "30-coredns.yml", values{})

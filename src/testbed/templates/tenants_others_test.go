@@ -23,6 +23,7 @@ func mustRefuseTenant(t *testing.T, what string, err error, word string) {
 // TestTenantsReachNothingOfOthers is a tenant whose pods use what the node or the cloud controller can, or keep the
 // pods of others away.
 func TestTenantsReachNothingOfOthers(t *testing.T) {
+	t.Parallel()
 	s := startTenants(t)
 	volumes := serverVolumes()
 	excluding := map[string]corev1.PodAffinityTerm{
@@ -123,6 +124,7 @@ func apart(term corev1.PodAffinityTerm) corev1.PodSpec {
 // TestTenantsCannotNameResourcesOfAWS is a tenant whose load balancer uses the certificate or the address of another,
 // which the cloud controller can use for everyone.
 func TestTenantsCannotNameResourcesOfAWS(t *testing.T) {
+	t.Parallel()
 	s := startTenants(t)
 	const prefix = "service.beta.kubernetes.io/aws-load-balancer-"
 	resources := map[string]string{

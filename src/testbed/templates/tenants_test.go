@@ -134,6 +134,7 @@ func intruders() map[string]corev1.PodSpec {
 
 // TestTenantsStayOffControlVMs tries what brings a pod to a control VM, or before the pods of the cluster itself.
 func TestTenantsStayOffControlVMs(t *testing.T) {
+	t.Parallel()
 	s := startTenants(t)
 	for want, spec := range intruders() {
 		if err := create(t.Context(), s.tenant, "tenant", "before", spec); err != nil {

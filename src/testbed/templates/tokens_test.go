@@ -14,6 +14,7 @@ import (
 // requests one for a hundred years. Who verifies the signature only, as AWS does, would accept it even if the pod, its
 // account and the node are gone.
 func TestTokensDoNotOutliveTheirNode(t *testing.T) {
+	t.Parallel()
 	var flags struct {
 		Flags map[string]any `json:"flags"`
 	}

@@ -47,6 +47,7 @@ combined, and each topology can be in one zone ([scale-to-one-az.yml](../ops-fil
 
 // TestTopologiesAreDocumented: docs/topologies.md is generated from the manifest. UPDATE_DOCS=1 rewrites it.
 func TestTopologiesAreDocumented(t *testing.T) {
+	t.Parallel()
 	var page strings.Builder
 	page.WriteString(topologiesIntroduction)
 	for _, topology := range topologies {

@@ -114,6 +114,7 @@ func TestCertificatesOutliveAYear(t *testing.T) {
 // authenticate
 // (k8s.io/apiserver, pkg/authentication/request/x509), and etcd and the aggregation layer look at common names only.
 func TestClientCertificatesNameTheirGroups(t *testing.T) {
+	t.Parallel()
 	allowed := map[string]string{
 		"tls_kubernetes_admin":     "kubernetes.bosh.io:cluster-admins",
 		"tls_kubernetes_bootstrap": "system:masters",

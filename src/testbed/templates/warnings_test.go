@@ -90,6 +90,7 @@ func mustRefuseLists(t *testing.T, what string, err error) {
 // TestTenantsCannotFillMemoryByWarnings is a tenant whose pods have so many ports, or items of volumes, that are the
 // same that the API server's warnings about each two of them fill its memory.
 func TestTenantsCannotFillMemoryByWarnings(t *testing.T) {
+	t.Parallel()
 	s := startTenants(t)
 	ctx, dry := t.Context(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	labels := map[string]string{"app": "a"}
@@ -207,6 +208,7 @@ func TestTenantsCannotFillMemoryByWarnings(t *testing.T) {
 // TestTenantsCannotHaveEndlessReferences is a tenant whose objects have tens of thousands of finalizers or owners, of
 // which a small patch has the API server compare each two.
 func TestTenantsCannotHaveEndlessReferences(t *testing.T) {
+	t.Parallel()
 	s := startTenants(t)
 	ctx, settings := t.Context(), s.tenant.CoreV1().ConfigMaps("tenant")
 	of := func(finalizers, owners int) *corev1.ConfigMap {
