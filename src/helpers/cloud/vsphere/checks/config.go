@@ -57,8 +57,8 @@ type Labels struct {
 	Region string `json:"region"`
 }
 
-// errOther is the reason why the preflight does not check what a valid file describes.
-var errOther = errors.New("not checked")
+// errUnsupported is what the cloud controller supports, and the search for the VMs of nodes does not.
+var errUnsupported = errors.New("not supported")
 
 // ParseConfig returns the configuration, with the values of global where the only vCenter has none of its own, as the
 // controller completes them (validateConfig in pkg/common/config/config_yaml.go).
@@ -80,8 +80,7 @@ func ParseConfig(content []byte) (VCenter, Labels, error) {
 		return VCenter{}, Labels{}, errors.New("vcenter is empty: name the vCenter server")
 	case len(names) > 1:
 		return VCenter{}, Labels{}, fmt.Errorf(
-			"%w: the configuration has %d vCenter servers (%s), and the preflight asks one", errOther, len(names),
-			strings.Join(names, ", "),
+			"%w: the configuration has %d vCenter servers (%s)", errUnsupported, len(names), strings.Join(names, ", "),
 		)
 	}
 	v := *c.VCenter[names[0]]
@@ -103,7 +102,7 @@ func ParseConfig(content []byte) (VCenter, Labels, error) {
 	case secret != "":
 		err = fmt.Errorf(
 			"%w: the user and the password are in a Secret of the cluster, which is not there yet",
-			errOther,
+			errUnsupported,
 		)
 	case v.User == "":
 		err = errors.New("user of the vCenter is empty")

@@ -44,8 +44,16 @@ func checkUUID(f *Facts) preflight.Outcome {
 }
 
 func checkConfig(f *Facts) preflight.Outcome {
-	if errors.Is(f.ConfigErr, errOther) {
-		return passed("%v", f.ConfigErr)
+	if errors.Is(f.ConfigErr, errUnsupported) {
+		return found(preflight.Finding{
+			Resource: "cloud.conf",
+			Wanted:   "one vCenter, with its user and password",
+			Found:    f.ConfigErr.Error(),
+			Why:      "Control VMs ask it for the VM of each node that joins, and none joins without an answer.",
+			Fix: []preflight.Fix{byHand(
+				"set one server with user and password in the property config of the job cloud-provider",
+			)},
+		})
 	}
 	if f.ConfigErr != nil {
 		return found(preflight.Finding{
@@ -175,6 +183,7 @@ func checkLogin(f *Facts) preflight.Outcome {
 		Wanted:   "a user and a password that vCenter accepts",
 		Found:    f.LoginErr.Error(),
 		Why:      "The cloud controller logs in with them; repeated failures lock the account.",
+		Eventual: !f.LoginRefused,
 		Fix: []preflight.Fix{
 			byHand(
 				"correct user and password in config of the job cloud-provider; see in vCenter " +

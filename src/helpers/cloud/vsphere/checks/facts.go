@@ -29,6 +29,8 @@ type Facts struct {
 
 	User     string
 	LoginErr error
+	// LoginRefused is whether vCenter has refused the login, and not failed. Repeated refusals lock the account.
+	LoginRefused bool
 
 	// Time is the clock of vCenter when Now was ours.
 	Time    time.Time

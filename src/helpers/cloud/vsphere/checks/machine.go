@@ -17,8 +17,21 @@ import (
 const oldestHardware = 15
 
 func checkKnown(f *Facts) preflight.Outcome {
-	if f.VMErr != nil {
+	if errors.Is(f.VMErr, ErrNotAsked) {
 		return skipped(f.VMErr)
+	}
+	if f.VMErr != nil {
+		return found(preflight.Finding{
+			Resource: f.Machine.UUID,
+			Wanted:   "an answer of " + f.VCenter.Address() + " to the search for this VM",
+			Found:    f.VMErr.Error(),
+			Why:      "The cloud controller asks the same, and does not initialize the node without an answer.",
+			Eventual: true,
+			Fix: []preflight.Fix{byHand(
+				"see in vCenter whether its services run, and whether the user has the role Read-only on the " +
+					"datacenter of the VM, with propagation; then deploy again",
+			)},
+		})
 	}
 	if f.VM != nil {
 		return passed("%s on %s", f.VM.Path, f.VM.Host.Name)

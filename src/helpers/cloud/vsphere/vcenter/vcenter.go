@@ -180,6 +180,11 @@ func (s *Session) logIn(ctx context.Context) error {
 		UserName: s.facts.VCenter.User, Password: s.facts.VCenter.Password, Locale: "en_US",
 	})
 	if err != nil {
+		var login *types.InvalidLogin
+		var denied *types.NoPermission
+		_, invalid := fault.As(err, &login)
+		_, forbidden := fault.As(err, &denied)
+		s.facts.LoginRefused = invalid || forbidden
 		return errors.New(describe(err))
 	}
 	s.login = &answer.Returnval

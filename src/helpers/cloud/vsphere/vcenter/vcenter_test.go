@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/big"
 	"net"
@@ -73,6 +74,9 @@ type world struct {
 	ca       []byte
 	thumb    string
 	calls    atomic.Int64
+	// failing and failures are set by fail.
+	failing  string
+	failures atomic.Int64
 }
 
 func newWorld(t *testing.T) *world {
@@ -148,6 +152,15 @@ func (w *world) start() {
 	forward.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.calls.Add(1)
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			w.t.Error(err)
+		}
+		if w.failing != "" && bytes.Contains(body, []byte("<"+w.failing+" ")) && w.fails() {
+			http.Error(rw, "starting", http.StatusServiceUnavailable)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
 		forward.ServeHTTP(rw, r)
 	}))
 	server.Config.ErrorLog = forward.ErrorLog
@@ -158,6 +171,21 @@ func (w *world) start() {
 	w.address = server.Listener.Addr().String()
 	w.ca = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate[0]})
 	w.thumb = strings.Join(strings.Fields(fmt.Sprintf("% X", sha256.Sum256(certificate.Certificate[0]))), ":")
+}
+
+// fail makes vCenter answer a method with an error so often, without end if count is negative.
+func (w *world) fail(method string, count int64) {
+	w.failing = method
+	w.failures.Store(count)
+}
+
+// fails uses up one of the failures.
+func (w *world) fails() bool {
+	left := w.failures.Load()
+	if left > 0 {
+		w.failures.Add(-1)
+	}
+	return left != 0
 }
 
 func (w *world) certificate() tls.Certificate {
@@ -284,6 +312,16 @@ func TestFindings(t *testing.T) {
 		}, []string{"virtualcenter"}},
 		{"no password", "cloud-config", preflight.Failed, func(w *world) { w.config["password"] = "" }, []string{
 			"password of the vCenter is empty",
+		}},
+		{"several servers", "cloud-config", preflight.Failed, func(w *world) {
+			w.other = map[string]any{"vcenter": map[string]any{"a": w.config, "b": w.config}}
+		}, []string{"2 vCenter servers (a, b)", "none joins without an answer"}},
+		{"password in a Secret", "cloud-config", preflight.Failed, func(w *world) {
+			w.config["secretName"], w.config["secretNamespace"] = "vcenter", "kube-system"
+		}, []string{"in a Secret", "none joins without an answer"}},
+		{"failing login", "vcenter-login", preflight.Failed, func(w *world) { w.fail("Login", -1) }, []string{"503"}},
+		{"failing search", "vm-known", preflight.Failed, func(w *world) { w.fail("FindByUuid", -1) }, []string{
+			vmUUID, "503", "does not initialize the node",
 		}},
 		{"closed port", "vcenter-connection", preflight.Failed, func(w *world) {
 			w.config["port"] = json.RawMessage("1")
@@ -583,9 +621,6 @@ func TestFriends(t *testing.T) {
 			w.tag("k8s-region", "r1", "Datacenter", "DC0")
 			w.tag("k8s-zone", "z1", "ClusterComputeResource", "DC0_C0")
 		}, "zone z1, region r1"},
-		"several servers": {"cloud-config", func(w *world) {
-			w.other = map[string]any{"vcenter": map[string]any{"a": w.config, "b": w.config}}
-		}, "2 vCenter servers (a, b)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -628,6 +663,21 @@ func TestWaits(t *testing.T) {
 	}()
 	if r := result(t, w.run(), "vm-guest"); r.Status != preflight.Passed || r.Note != "late" {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestWaitsForVCenter: its services start one after another.
+func TestWaitsForVCenter(t *testing.T) {
+	for method, check := range map[string]string{"Login": "vcenter-login", "FindByUuid": "vm-known"} {
+		w := newWorld(t)
+		w.fail(method, 2)
+		w.window, w.runner.Pause = time.Minute, &preflight.Backoff{
+			First: 5 * time.Millisecond,
+			Limit: 5 * time.Millisecond,
+		}
+		if r := result(t, w.run(), check); r.Status != preflight.Passed {
+			t.Errorf("%s: %+v", method, r)
+		}
 	}
 }
 
