@@ -45,25 +45,12 @@ func TestRotationOfEncryptionKeys(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			record := filepath.Join(dir, "certificates.json")
-			for i, keys := range test.deploys {
-				deployed := Deployed{}
-				if keys != nil {
-					deployed.Encryption = write(t, dir, "encryption.json", encryptionOf(keys...))
+			checkDeploys(t, record, len(test.deploys), func(i int) Deployed {
+				if test.deploys[i] == nil {
+					return Deployed{}
 				}
-				err := deployed.CheckRotation(record, now)
-				if i == len(test.deploys)-1 && test.want != "" {
-					if err == nil || !strings.Contains(err.Error(), test.want) {
-						t.Errorf("got %v, want %q", err, test.want)
-					}
-					return
-				}
-				if err != nil {
-					t.Fatalf("deploy %d: %v", i, err)
-				}
-				if err := deployed.Keep(record); err != nil {
-					t.Fatal(err)
-				}
-			}
+				return Deployed{Encryption: write(t, dir, "encryption.json", encryptionOf(test.deploys[i]...))}
+			}, test.want)
 		})
 	}
 }

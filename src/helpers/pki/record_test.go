@@ -175,7 +175,8 @@ func TestRotationOfSigningKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			record := filepath.Join(dir, "store", "certificates.json")
-			for i, d := range test.deploys {
+			checkDeploys(t, record, len(test.deploys), func(i int) Deployed {
+				d := test.deploys[i]
 				var public strings.Builder
 				for _, p := range d.public {
 					der, err := x509.MarshalPKIXPublicKey(p.key.Public())
@@ -184,7 +185,7 @@ func TestRotationOfSigningKey(t *testing.T) {
 					}
 					public.WriteString(block("PUBLIC KEY", der))
 				}
-				deployed := Deployed{
+				return Deployed{
 					Keys: []SigningKey{
 						{
 							"service_account",
@@ -193,22 +194,32 @@ func TestRotationOfSigningKey(t *testing.T) {
 						},
 					},
 				}
-				err := deployed.CheckRotation(record, now)
-				if i == len(test.deploys)-1 && test.want != "" {
-					if err == nil || !strings.Contains(err.Error(), test.want) ||
-						!strings.Contains(err.Error(), "property service_account") {
-						t.Errorf("got %v, want %q", err, test.want)
-					}
-					return
-				}
-				if err != nil {
-					t.Fatalf("deploy %d: %v", i, err)
-				}
-				if err := deployed.Keep(record); err != nil {
-					t.Fatal(err)
+			}, test.want, "property service_account")
+		})
+	}
+}
+
+// checkDeploys simulates deploys one after another. Without want, the first of the texts, all pass; with it, the last
+// one fails with an error that has all of them.
+func checkDeploys(t *testing.T, record string, count int, deployed func(i int) Deployed, want string, more ...string) {
+	t.Helper()
+	for i := range count {
+		d := deployed(i)
+		err := d.CheckRotation(record, now)
+		if i == count-1 && want != "" {
+			for _, text := range append(more, want) {
+				if err == nil || !strings.Contains(err.Error(), text) {
+					t.Errorf("got %v, want %q", err, text)
 				}
 			}
-		})
+			return
+		}
+		if err != nil {
+			t.Fatalf("deploy %d: %v", i, err)
+		}
+		if err := d.Keep(record); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -233,22 +244,9 @@ func TestRotationOfIssuers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			record := filepath.Join(t.TempDir(), "certificates.json")
-			for i, issuers := range test.deploys {
-				deployed := Deployed{Issuers: issuers, DefaultIssuer: own}
-				err := deployed.CheckRotation(record, now)
-				if i == len(test.deploys)-1 && test.want != "" {
-					if err == nil || !strings.Contains(err.Error(), test.want) {
-						t.Errorf("got %v, want %q", err, test.want)
-					}
-					return
-				}
-				if err != nil {
-					t.Fatalf("deploy %d: %v", i, err)
-				}
-				if err := deployed.Keep(record); err != nil {
-					t.Fatal(err)
-				}
-			}
+			checkDeploys(t, record, len(test.deploys), func(i int) Deployed {
+				return Deployed{Issuers: test.deploys[i], DefaultIssuer: own}
+			}, test.want)
 		})
 	}
 }
