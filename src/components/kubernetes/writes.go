@@ -90,7 +90,7 @@ func (s repeatingStorage) Delete(
 	ctx context.Context, key string, out runtime.Object, conditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, cached runtime.Object, options storage.DeleteOptions,
 ) error {
-	if options.ExpectTransformOrDecodeError {
+	if options != (storage.DeleteOptions{}) { // the name of its only field differs between minor versions
 		return s.Interface.Delete(ctx, key, out, conditions, validate, cached, options)
 	}
 	var replaced objectVersion
