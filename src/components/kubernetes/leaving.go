@@ -38,10 +38,12 @@ func sendClientsAway(config *server.Config) {
 	}
 }
 
-// goAwayWhen closes each connection when its current requests have been answered, once leaving is closed.
+// goAwayWhen closes each connection when its current requests have been answered, once leaving is closed. The API
+// server's own client keeps its connection: admission reads with it until the last request, and could not connect again.
 func goAwayWhen(leaving <-chan struct{}, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if isClosed(leaving) {
+		own := r.TLS != nil && r.TLS.ServerName == server.LoopbackClientServerNameOverride
+		if isClosed(leaving) && !own {
 			w.Header().Set("Connection", "close") // by HTTP/2 it becomes GOAWAY
 		}
 		next.ServeHTTP(w, r)

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -67,6 +69,69 @@ func TestAPIServerRefusesNothingBeforeItsClientsLeave(t *testing.T) {
 			cluster.AwaitReady()
 		})
 	}
+}
+
+// TestAPIServerAdmitsUntilItsClientsLeave creates claims, each in another namespace, while an API server stops. Admission
+// asks the API server itself for the LimitRanges of each of these namespaces (plugin/pkg/admission/limitranger of
+// Kubernetes), also when its port is closed.
+func TestAPIServerAdmitsUntilItsClientsLeave(t *testing.T) {
+	const clients, each = 20, 40
+	cluster := kubetest.Start(t, kubetest.Options{APIServerFlags: []string{"--shutdown-delay-duration=2s"}})
+	name := func(client, n int) string { return fmt.Sprintf("space-%d-%d", client, n) }
+	var creating errgroup.Group
+	for client := range clients {
+		creating.Go(func() error {
+			for n := range each {
+				namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name(client, n)}}
+				_, err := cluster.Admin().CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := creating.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	const claim = `{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": ` +
+		`{"storage": "1Gi"}}}}`
+	var stopping sync.WaitGroup
+	started := make(chan struct{}, clients)
+	for client := range clients {
+		keeping := keepingClient(t, cluster.AdminConfig(), "HTTP/2.0")
+		stopping.Go(func() {
+			for n := range each {
+				response, err := keeping.Post(
+					cluster.AdminConfig().Host+"/api/v1/namespaces/"+name(client, n)+"/persistentvolumeclaims",
+					"application/json", strings.NewReader(claim),
+				)
+				if n > 0 && errors.Is(err, syscall.ECONNREFUSED) {
+					return // left
+				}
+				if err != nil {
+					t.Errorf("claim %d: %v", n, err)
+					return
+				}
+				answer, err := io.ReadAll(response.Body)
+				if err := errors.Join(err, response.Body.Close()); err != nil ||
+					response.StatusCode != http.StatusCreated {
+					t.Errorf("claim %d: %v, %s %s", n, err, response.Status, answer)
+					return
+				}
+				if n == 0 {
+					started <- struct{}{}
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			t.Errorf("has not left after %d claims", each)
+		})
+	}
+	for range clients {
+		<-started
+	}
+	cluster.Stop()
+	stopping.Wait()
 }
 
 // TestAPIServerLeavesItsServiceBeforeItsPortCloses is that the shortest delay that job kube-apiserver has for several

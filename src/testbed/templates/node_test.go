@@ -174,6 +174,7 @@ func TestControlVMsHandOver(t *testing.T) {
 		"kube-apiserver": "stop-process --job=JOB --timeout=35s --again-after=15s" + log,
 		"kube-controller-manager": "stop-process --job=JOB --timeout=20s --lease=JOB " +
 			"--kubeconfig=ROOT/jobs/JOB/config/kubeconfig.json" + log,
+		"kube-scheduler": "stop-process --job=JOB --timeout=20s" + log,
 		"cloud-controller-manager": "stop-process --job=JOB --timeout=20s --lease=JOB " +
 			"--kubeconfig=ROOT/jobs/JOB/config/kubeconfig.json" + log,
 		"openstack-cloud-controller-manager": "stop-process --job=JOB --timeout=20s --lease=cloud-controller-manager " +
