@@ -82,7 +82,10 @@ func (w *world) node(name string) {
 		Nodes().
 		Create(w.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	w.must(err)
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	node.Status.Conditions = []corev1.NodeCondition{{
+		Type: corev1.NodeReady, Status: corev1.ConditionTrue,
+		LastHeartbeatTime: metav1.NewTime(time.Now().Add(time.Hour)), // after each kubeconfig of a test was written
+	}}
 	node.ResourceVersion = "" // the controller manager changes it too
 	_, err = w.admin.CoreV1().Nodes().UpdateStatus(w.Context(), node, metav1.UpdateOptions{})
 	w.must(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,11 +20,34 @@ import (
 // reportInterval is how often an unchanged reason is logged again.
 const reportInterval = 15 * time.Second
 
-// Wait returns nil as soon as the Node can run pods. It waits for the kubeconfig too, which need not exist yet. The
-// error at the deadline holds the last reason.
+// Wait returns nil as soon as the Node can run pods, by the kubelet that runs now. It waits for the kubeconfig too,
+// which need not exist yet. The error at the deadline holds the last reason.
 func Wait(ctx context.Context, options Options, log *slog.Logger) error {
-	ready := func(node *corev1.Node) error { return CheckReady(node, options.Untainted) }
+	ready := func(node *corev1.Node) error {
+		if err := CheckReady(node, options.Untainted); err != nil {
+			return err
+		}
+		return options.checkReported(node)
+	}
 	return wait(ctx, options, log, "ready", ready)
+}
+
+// checkReported returns an error until the kubelet has reported that was started last: a Node stays Ready for 50 seconds
+// after a kubelet has stopped. The kubeconfig is written at each start, just before kubelet runs, and a kubelet always
+// reports when it starts (isUpdateStatusPeriodExpired in pkg/kubelet/kubelet_node_status.go of Kubernetes).
+func (o Options) checkReported(node *corev1.Node) error {
+	file, err := os.Stat(o.Kubeconfig)
+	if err != nil {
+		return fmt.Errorf("not usable yet: %w", err)
+	}
+	started, reported := file.ModTime().Truncate(time.Second), readyCondition(node).LastHeartbeatTime.Time
+	if reported.Before(started) {
+		return fmt.Errorf(
+			"Node %s is Ready, but its kubelet, started at %s, has not reported since %s", node.Name,
+			started.UTC().Format(time.RFC3339), reported.UTC().Format(time.RFC3339),
+		)
+	}
+	return nil
 }
 
 // WaitNetwork returns nil as soon as the node can announce its pod network: it is known which VM the Node belongs to,

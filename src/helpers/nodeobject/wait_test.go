@@ -192,6 +192,7 @@ func TestWaitAgainstRealAPIServer(t *testing.T) {
 	}
 	expect("no network")
 	node.Status.Conditions[0].Status = corev1.ConditionTrue
+	node.Status.Conditions[0].LastHeartbeatTime = metav1.NewTime(time.Now().Add(-time.Minute)) // of the kubelet before
 	if node, err = nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +208,12 @@ func TestWaitAgainstRealAPIServer(t *testing.T) {
 		t.Errorf("the VM is known and has a pod subnet, and WaitNetwork returned %v", err)
 	}
 	node.Spec.Taints = nil
-	if _, err = nodes.Update(ctx, node, metav1.UpdateOptions{}); err != nil {
+	if node, err = nodes.Update(ctx, node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	expect("has not reported since")
+	node.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
+	if _, err = nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-ended; err != nil {
