@@ -131,7 +131,9 @@ func (d *Director) Deploy(ctx context.Context, plan *Plan, options Options) (int
 	if err := run.updateGroups(ctx); err != nil {
 		return int(touched.Load()), err
 	}
-	if options.Action == None || options.Action == Start || options.Action == Recreate {
+	// As in update_deployment.rb of bosh-director: a deploy that updates no instance runs no post-deploy scripts, so
+	// neither does the repetition of one in which such a script has failed.
+	if run.updated.Load() {
 		err = run.postDeploy(ctx)
 	}
 	return int(touched.Load()), err
@@ -336,6 +338,8 @@ type deployment struct {
 	options Options
 	targets map[string]bool
 	touched *atomic.Int64
+	// updated tells whether this run has updated an instance of any group.
+	updated atomic.Bool
 	// fresh holds the ids of instances whose VM this run has created.
 	fresh map[string]bool
 }
@@ -476,6 +480,9 @@ func (r *deployment) updateGroup(ctx context.Context, group *InstanceGroup) erro
 		}
 	}
 	changed := r.changed(ctx, group)
+	if len(changed) > 0 {
+		r.updated.Store(true)
+	}
 	var zones []string
 	byZone := map[string][]*change{}
 	for _, c := range changed {
