@@ -3,17 +3,21 @@ package addons
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -157,8 +161,8 @@ func (a *applier) rules(ctx context.Context, objects []Object) ([]rbacv1.PolicyR
 	planned := pluralsOf(objects)
 	for _, object := range objects {
 		gvk := object.GroupVersionKind()
-		resource := planned[gvk.GroupKind()]
-		if resource == "" {
+		plural := planned[gvk.GroupKind()]
+		if plural == "" {
 			mapping, err := a.mapping(ctx, gvk)
 			if meta.IsNoMatchError(err) {
 				continue // validate reports it
@@ -166,9 +170,9 @@ func (a *applier) rules(ctx context.Context, objects []Object) ([]rbacv1.PolicyR
 			if err != nil {
 				return nil, err
 			}
-			resource = mapping.Resource.Resource
+			plural = mapping.Resource.Resource
 		}
-		c := class{gvk.Group, resource, isHarmless(gvk.GroupKind())}
+		c := class{gvk.Group, plural, isHarmless(gvk.GroupKind())}
 		names[c] = append(names[c], object.GetName())
 		if namespace := object.GetNamespace(); namespace != "" {
 			c := class{"", "namespaces", false}
@@ -305,11 +309,36 @@ func (a *applier) upToDate(object Object, live *unstructured.Unstructured) bool 
 // isApplied reports whether the live object is what an apply of the object would make of it.
 func isApplied(object Object, live *unstructured.Unstructured) bool {
 	annotated, err := withDigest(object)
-	return err == nil && appliedByUs(live) && contains(live.Object, annotated.Object)
+	return err == nil && appliedByUs(live) && contains(live.Object, stored(annotated))
+}
+
+// stored is the content of an object as the API server stores it: without what others fill in, and with Secrets in the
+// form of their field data (Convert_v1_Secret_To_core_Secret in pkg/apis/core/v1/conversion.go of Kubernetes).
+func stored(object Object) map[string]any {
+	content := maps.Clone(object.Object)
+	delete(content, "status") // generated definitions have one, which the API server replaces
+	if content["aggregationRule"] != nil {
+		delete(content, "rules") // of the ClusterRoles that it selects, by kube-controller-manager
+	}
+	if object.key().GroupKind != (schema.GroupKind{Kind: "Secret"}) {
+		return content
+	}
+	data := map[string]any{}
+	encoded, _, _ := unstructured.NestedStringMap(content, "data")
+	for name, value := range encoded {
+		data[name] = strings.Join(strings.Fields(value), "") // it can be wrapped
+	}
+	text, _, _ := unstructured.NestedStringMap(content, "stringData")
+	for name, value := range text {
+		data[name] = base64.StdEncoding.EncodeToString([]byte(value))
+	}
+	delete(content, "stringData")
+	content["data"] = data
+	return content
 }
 
 // contains reports whether a live value has everything that a manifest sets. The server adds defaults to maps, not to
-// lists, and drops what is empty.
+// lists, and drops what is empty, and false, 0 and "" of many fields.
 func contains(live, wanted any) bool {
 	switch wanted := wanted.(type) {
 	case nil:
@@ -332,6 +361,16 @@ func contains(live, wanted any) bool {
 		}
 		return slices.EqualFunc(items, wanted, contains)
 	default:
-		return live == wanted
+		return live == wanted || live == nil && reflect.ValueOf(wanted).IsZero() || sameQuantity(live, wanted)
 	}
+}
+
+// sameQuantity reports whether both are the same quantity, such as cpu: 1000m, which the API server stores as "1".
+func sameQuantity(live, wanted any) bool {
+	found, err := resource.ParseQuantity(fmt.Sprint(live))
+	if err != nil {
+		return false
+	}
+	given, err := resource.ParseQuantity(fmt.Sprint(wanted))
+	return err == nil && found.Cmp(given) == 0
 }

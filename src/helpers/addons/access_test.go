@@ -8,6 +8,7 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,7 +23,9 @@ const (
 	harmlessManifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: default}\ndata: " +
 		"{size: small}\n"
 	secretManifest = "apiVersion: v1\nkind: Secret\nmetadata: {name: mine, namespace: default}\nstringData: " +
-		"{password: x}\n"
+		"{password: x}\ndata: {wrapped: \"d3Jh\\ncHBlZA==\"}\n"
+	aggregatedManifest = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: addons-view}\n" +
+		"aggregationRule: {clusterRoleSelectors: [{matchLabels: {addons: view}}]}\nrules: []\n"
 )
 
 // TestOwnIdentity: with an administrator at hand, a new cluster gets its permissions; without one, whatever gives no
@@ -54,22 +57,24 @@ func TestOwnIdentity(t *testing.T) {
 		"4.yaml": definitionManifest,
 		"5.yaml": namespaceManifest,
 		"6.yaml": harmlessManifest,
+		"7.yaml": secretManifest,
+		"8.yaml": aggregatedManifest,
 	}
 	if _, err := run(nil, files); err == nil || !strings.Contains(err.Error(), "forbidden") {
 		t.Errorf("in a new cluster without an administrator: %v", err)
 	}
-	expect(cluster.AdminConfig(), files, Result{Created: 8})
+	expect(cluster.AdminConfig(), files, Result{Created: 10})
 
 	// Without the administrator.
-	expect(nil, files, Result{Unchanged: 8})
+	expect(nil, files, Result{Unchanged: 10})
 	files["6.yaml"] = strings.Replace(harmlessManifest, "small", "large", 1)
-	expect(nil, files, Result{Changed: 1, Unchanged: 7})
+	expect(nil, files, Result{Changed: 1, Unchanged: 9})
 	for name, change := range map[string]string{
 		"a rule": strings.Replace(rbacManifest, "verbs: [get]", "verbs: [get, list]", 1),
 		"no rules": strings.Replace(
 			rbacManifest, `rules: [{apiGroups: [""], resources: [nodes], verbs: [get]}]`, "rules: []", 1,
 		),
-		"another kind": rbacManifest + "---\n" + secretManifest,
+		"another kind": rbacManifest + "---\n" + strings.Replace(secretManifest, "mine", "other", 1),
 	} {
 		changed := map[string]string{
 			"1.yaml": workloadManifest,
@@ -78,6 +83,8 @@ func TestOwnIdentity(t *testing.T) {
 			"4.yaml": definitionManifest,
 			"5.yaml": namespaceManifest,
 			"6.yaml": files["6.yaml"],
+			"7.yaml": secretManifest,
+			"8.yaml": aggregatedManifest,
 		}
 		if _, err := run(nil, changed); err == nil || !strings.Contains(err.Error(), "tls.bootstrap") {
 			t.Errorf("%s: %v, want the property that is missing", name, err)
@@ -91,12 +98,21 @@ func TestOwnIdentity(t *testing.T) {
 		Patch(ctx, "addon", types.MergePatchType, everything, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	expect(cluster.AdminConfig(), files, Result{Changed: 1, Unchanged: 7})
+	expect(cluster.AdminConfig(), files, Result{Changed: 1, Unchanged: 9})
 
 	t.Run("attacks", func(t *testing.T) { attack(t, cluster.ClientFor("kubernetes-addons")) })
 
 	delete(files, "6.yaml")
-	expect(cluster.AdminConfig(), files, Result{Unchanged: 7, Pruned: 1})
+	expect(cluster.AdminConfig(), files, Result{Unchanged: 9, Pruned: 1})
+
+	// A namespace that is kept, because it is in use, is kept by deploys without the administrator too.
+	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}}
+	if _, err := admin.CoreV1().ConfigMaps("addons").Create(ctx, theirs, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	left := map[string]string{"7.yaml": secretManifest}
+	expect(cluster.AdminConfig(), left, Result{Unchanged: 1, Pruned: 7, Kept: 1})
+	expect(nil, left, Result{Unchanged: 1, Kept: 1})
 }
 
 // attack tries what leads from an identity to a Secret or to all permissions.

@@ -21,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -51,7 +52,15 @@ spec:
   selector: {matchLabels: {app: addon}}
   template:
     metadata: {labels: {app: addon}}
-    spec: {containers: [{name: addon, image: "${image:addon}"}]}
+    spec:
+      containers:
+      - name: addon
+        image: "${image:addon}"
+        # The API server stores quantities in another form.
+        resources: {limits: {cpu: 1, memory: 1024Mi}, requests: {cpu: 0.5, memory: 0.5Gi}}
+        env: [{name: EMPTY, value: ""}]
+        readinessProbe: {tcpSocket: {port: 80}, initialDelaySeconds: 0}
+      hostNetwork: false
 ---
 apiVersion: v1
 kind: ServiceAccount
@@ -71,6 +80,7 @@ spec:
     served: true
     storage: true
     schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {size: {type: integer}}}}}}
+status: {acceptedNames: {kind: "", plural: ""}, conditions: [], storedVersions: []} # as in generated files
 `
 	widgetManifest = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w, namespace: addons}\nspec: {size: " +
 		"3}\n"
@@ -176,6 +186,7 @@ func TestAgainstRealAPIServer(t *testing.T) {
 		"leaves objects of others":                                  foreign,
 		"keeps a namespace with objects of others":                  namespaceKept,
 		"keeps a definition with custom resources":                  definitionKept,
+		"deletes custom resources before their controller":          finalized,
 		"keeps annotated objects and data":                          dataKept,
 		"stops if the inventory cannot be read":                     brokenInventory,
 		"starts again after a concurrent apply":                     concurrent,
@@ -490,6 +501,32 @@ func definitionKept(b bench) {
 		Result{Created: 1, Pruned: 1},
 	)
 	b.must("inventory-crd", map[string]string{"b.yaml": marker}, Result{Unchanged: 1, Pruned: 1})
+}
+
+// finalized: a controller, here this test while its Deployment exists, removes the finalizer of its custom resource.
+func finalized(b bench) {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	names := strings.NewReplacer("widget", "gizmo", "Widget", "Gizmo", "addons", "default")
+	gizmo := strings.Replace(
+		names.Replace(widgetManifest), "metadata: {", "metadata: {finalizers: [example.com/controller], ", 1,
+	)
+	marker := configMap("default", "finalized-marker", "x")
+	b.must("inventory-finalized", map[string]string{
+		"a.yaml": names.Replace(definitionManifest), "b.yaml": names.Replace(workloadManifest), "c.yaml": gizmo,
+		"d.yaml": marker,
+	}, Result{Created: 5})
+	gizmos := b.dynamic.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "gizmos"}).
+		Namespace("default")
+	go wait.UntilWithContext(ctx, func(ctx context.Context) {
+		_, err := b.client.AppsV1().Deployments("default").Get(ctx, "addon", metav1.GetOptions{})
+		gizmo, missing := gizmos.Get(ctx, "w", metav1.GetOptions{})
+		if err == nil && missing == nil && gizmo.GetDeletionTimestamp() != nil {
+			gizmo.SetFinalizers(nil)
+			_, _ = gizmos.Update(ctx, gizmo, metav1.UpdateOptions{})
+		}
+	}, 100*time.Millisecond)
+	b.must("inventory-finalized", map[string]string{"d.yaml": marker}, Result{Unchanged: 1, Pruned: 4})
 }
 
 func dataKept(b bench) {

@@ -1,6 +1,7 @@
 package addons
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // pruneAnnotation with the value "false" protects an object from pruning.
@@ -31,7 +33,7 @@ const (
 
 var apiServiceKind = schema.GroupKind{Group: "apiregistration.k8s.io", Kind: "APIService"}
 
-// prune deletes objects of the inventory that are not in the manifests, in the reverse order of applying. The
+// prune deletes objects of the inventory that are not in the manifests, in the order of pruneOrder. The
 // administrator does, because the own identity has no permissions for objects that are not in the manifests. Of what
 // that identity could not have written, only objects that were applied are deleted: it can write the inventory.
 func (a *applier) prune(ctx context.Context, objects []Object) error {
@@ -46,10 +48,10 @@ func (a *applier) prune(ctx context.Context, objects []Object) error {
 		}
 	}
 	slices.SortFunc(obsolete, func(x, y entry) int {
-		if difference := order(y.key().GroupKind) - order(x.key().GroupKind); difference != 0 {
-			return difference
-		}
-		return strings.Compare(x.key().String(), y.key().String())
+		return cmp.Or(
+			pruneOrder(x.key().GroupKind)-pruneOrder(y.key().GroupKind),
+			strings.Compare(x.key().String(), y.key().String()),
+		)
 	})
 	var problems []error
 	for _, e := range obsolete {
@@ -60,18 +62,32 @@ func (a *applier) prune(ctx context.Context, objects []Object) error {
 	return errors.Join(problems...)
 }
 
+// pruneOrder returns the position of a kind when objects are deleted: the reverse of applying, but custom resources come
+// before the pods of their controller, which removes their finalizers.
+func pruneOrder(kind schema.GroupKind) int {
+	if order(kind) == unlisted && !scheme.Scheme.IsGroupRegistered(kind.Group) {
+		return -len(positions)
+	}
+	return -order(kind)
+}
+
 func (a *applier) pruneOne(ctx context.Context, e entry) error {
 	live, err := a.getAs(ctx, a.administrator, e.key(), "")
-	if err != nil {
-		return a.explainForbidden(err)
-	}
-	if live == nil {
+	if live == nil && err == nil {
 		delete(a.inventory.entries, e.key())
 		return nil
 	}
-	todo, reason, err := a.decide(ctx, e, live)
+	var todo action
+	var reason string
+	if err == nil {
+		todo, reason, err = a.decide(ctx, e, live)
+	}
+	if a.withheld && apierrors.IsForbidden(err) && isKeptInUse(e.key().GroupKind) {
+		// It may have been kept for years, and must not fail each deploy for that.
+		todo, reason, err = keep, "only an administrator can see whether it is in use: deploy with tls.bootstrap", nil
+	}
 	if err != nil {
-		return err
+		return a.explainForbidden(err)
 	}
 	if todo != remove {
 		a.result.Kept++
@@ -88,6 +104,11 @@ func (a *applier) pruneOne(ctx context.Context, e entry) error {
 	a.result.Pruned++
 	a.log.Info("pruned", "object", e.key().String())
 	return nil
+}
+
+// isKeptInUse reports whether an obsolete object of this kind stays while it holds objects of others.
+func isKeptInUse(kind schema.GroupKind) bool {
+	return kind == definitionKind || kind == schema.GroupKind{Kind: "Namespace"}
 }
 
 // decide implements the rules in the package's documentation.
