@@ -1,6 +1,7 @@
 package openstacksim
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 )
@@ -145,26 +146,26 @@ func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.0000
 
 func (w *World) catalog(base string) []map[string]any {
 	var catalog []map[string]any
-	add := func(kind, name, path string) {
+	add := func(kind, name, path, region string) {
 		var endpoints []map[string]any
 		for _, face := range []string{"public", "internal"} {
 			endpoints = append(endpoints, map[string]any{
 				"id": name + "-" + face, "interface": face, "url": base + path,
-				"region": w.Region, "region_id": w.Region,
+				"region": region, "region_id": region,
 			})
 		}
 		catalog = append(
 			catalog, map[string]any{"type": kind, "name": name, "id": name, "endpoints": endpoints},
 		)
 	}
-	add("identity", "keystone", "/identity")
-	add("compute", "nova", "/compute/v2.1")
-	add("network", "neutron", "/network")
+	add("identity", "keystone", "/identity", cmp.Or(w.KeystoneRegion, w.Region))
+	add("compute", "nova", "/compute/v2.1", w.Region)
+	add("network", "neutron", "/network", w.Region)
 	if !w.WithoutOctavia {
-		add("load-balancer", "octavia", "/load-balancer")
+		add("load-balancer", "octavia", "/load-balancer", w.Region)
 	}
 	if !w.WithoutCinder {
-		add("volumev3", "cinderv3", "/volume/v3/"+w.Project.ID)
+		add("volumev3", "cinderv3", "/volume/v3/"+w.Project.ID, w.Region)
 	}
 	return catalog
 }

@@ -62,11 +62,11 @@ func LabWorld(network netip.Prefix) *World {
 		Subnets: []Subnet{
 			{
 				ID: LabSubnet, Name: "kubernetes", NetworkID: LabNetwork, CIDR: address(16, 0) + "/20",
-				GatewayIP: address(16, 1), IPVersion: 4, First: address(24, 1),
+				GatewayIP: address(16, 1), IPVersion: 4, ProjectID: LabProject, First: address(24, 1),
 			},
 			{
 				ID: LabExternalSubnet, Name: "public", NetworkID: LabExternalNetwork, CIDR: address(101, 0) + "/24",
-				GatewayIP: address(101, 1), IPVersion: 4,
+				GatewayIP: address(101, 1), IPVersion: 4, ProjectID: LabProject,
 			},
 		},
 		Routers: []Router{{

@@ -34,6 +34,7 @@ type bed struct {
 	tls    bool
 	trust  bool // the CA of the TLS server is in the configuration
 	now    func() time.Time
+	asked  atomic.Bool // a request was made to the APIs
 	// The deployment has the Cinder CSI driver, and its classes name these zones and volume types.
 	storage      bool
 	zones, types []string
@@ -61,7 +62,10 @@ func (b *bed) start(t testing.TB) func(preflight.Role) (*cloud.Outcome, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api := httptest.NewUnstartedServer(sim.Handler())
+	api := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.asked.Store(true)
+		sim.Handler().ServeHTTP(w, r)
+	}))
 	if b.tls {
 		api.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that clients refuse
 		api.StartTLS()
@@ -233,8 +237,17 @@ func TestPreflightFindsMistakes(t *testing.T) {
 		"no configuration file":     {replaced("[", "("), "cloud-config", []string{fail}},
 		"a key that does not exist": {replaced("subnet-id", "subnetid"), "cloud-config", []string{warn, "subnetid"}},
 		"another region": {replaced("RegionOne", "RegionTwo"), "service-endpoints", []string{
-			fail, "RegionTwo", "no endpoint of compute, no endpoint of identity",
+			fail, "RegionTwo", "no endpoint of compute, no endpoint of load-balancer, no endpoint of network",
 		}},
+		"Keystone in another region": {func(b *bed) {
+			b.world.Region, b.world.KeystoneRegion = "RegionTwo", "RegionOne"
+			b.config = strings.ReplaceAll(lab, "RegionOne", "RegionTwo")
+		}, "", nil},
+		"Keystone in another region, and an application credential that expires in an hour": {func(b *bed) {
+			b.world.Region, b.world.KeystoneRegion = "RegionTwo", "RegionOne"
+			b.config = strings.ReplaceAll(lab, "RegionOne", "RegionTwo")
+			b.world.Credentials[0].Expires = time.Now().Add(time.Hour)
+		}, "credential-expiry", []string{fail, "in 1h0m0s"}},
 		"no Octavia": {func(b *bed) { b.world.WithoutOctavia = true }, "service-endpoints", []string{
 			fail, "no endpoint of load-balancer", "set LoadBalancer.enabled to false",
 		}},
@@ -264,6 +277,16 @@ func TestPreflightFindsMistakes(t *testing.T) {
 		"a router without a gateway": {func(b *bed) { b.world.Routers[0].Gateway = nil }, "router", []string{
 			fail, "have no gateway there: kubernetes", "openstack router set --external-gateway",
 		}},
+		"a router of another project, which shares the subnet": {func(b *bed) {
+			b.world.Subnets[0].ProjectID = "others"
+			b.world.Routers, b.world.Ports = nil, b.world.Ports[1:]
+		}, "", nil},
+		"a router of another project for a subnet of this one": {
+			func(b *bed) { b.world.Routers = nil }, "", nil,
+		},
+		"no router, and internal load balancers": {func(b *bed) {
+			b.world.Ports, b.config = b.world.Ports[1:], lab+"internal-lb = true\n"
+		}, "", nil},
 		"no quota of load balancers": {
 			func(b *bed) { b.world.Quota.LoadBalancers = 0 }, "load-balancer-quota",
 			[]string{warn, "0 are used, and 0 are allowed", "ask for a higher quota"},
@@ -306,6 +329,14 @@ func TestPreflightFindsMistakes(t *testing.T) {
 		}, "clock", []string{
 			warn, "behind Keystone's", "chronyc tracking",
 		}},
+		"requests that take a minute": {func(b *bed) {
+			b.now = func() time.Time {
+				if b.asked.Load() {
+					return time.Now().Add(time.Minute)
+				}
+				return time.Now()
+			}
+		}, "", nil},
 		"no rule for node ports": {func(b *bed) {
 			g := &b.world.SecurityGroups[0]
 			g.Rules = g.Rules[:2]

@@ -12,7 +12,10 @@ import (
 
 // World is what exists in the project.
 type World struct {
-	Region  string  `json:"region"`
+	Region string `json:"region"`
+	// KeystoneRegion is where the catalog has Keystone; empty: in Region.
+	KeystoneRegion string `json:"keystone_region,omitempty"`
+
 	Project Project `json:"project"`
 	User    User    `json:"user"`
 	// Credentials are the application credentials of the user.
@@ -117,6 +120,9 @@ type Subnet struct {
 	CIDR      string `json:"cidr"`
 	GatewayIP string `json:"gateway_ip,omitempty"`
 	IPVersion int    `json:"ip_version"`
+	// ProjectID is the owner. If it is another project, the subnet is shared with this one, and connected by routers
+	// that Neutron does not show.
+	ProjectID string `json:"project_id"`
 	// First is the first address that load balancers and floating IPs get; empty: the third of the subnet.
 	First string `json:"first,omitempty"`
 }

@@ -241,6 +241,9 @@ func checkFloating(f *facts) preflight.Outcome {
 }
 
 func checkRouter(f *facts) preflight.Outcome {
+	if f.config.get("LoadBalancer", "internal-lb") == "true" {
+		return skipped("load balancers get no floating IP (internal-lb)")
+	}
 	if f.subnet == nil || f.floating == nil || !f.floating.External {
 		return skipped("the subnet or the floating network is not known")
 	}
@@ -248,6 +251,7 @@ func checkRouter(f *facts) preflight.Outcome {
 		return unknown("the routers", f.routerErr)
 	}
 	var connected []string
+	others := f.subnet.ProjectID != f.project // the subnet is shared with this project
 	for _, port := range f.interfaces {
 		for _, ip := range port.FixedIPs {
 			if ip.SubnetID != f.subnet.ID {
@@ -259,8 +263,13 @@ func checkRouter(f *facts) preflight.Outcome {
 					return passed("%s", f.routers[i].Name)
 				}
 				connected = append(connected, f.routers[i].Name)
+			} else {
+				others = true
 			}
 		}
+	}
+	if len(connected) == 0 && others {
+		return skipped("the router of %s is of another project, and Neutron does not show it", f.subnet.Name)
 	}
 	text := "the subnet is connected with no router of the project"
 	if len(connected) > 0 {

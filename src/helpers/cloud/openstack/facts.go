@@ -144,7 +144,11 @@ func (g *gatherer) authenticate(file string) error {
 	if err != nil {
 		return err
 	}
-	g.client, g.clients = client, map[string]*gophercloud.ServiceClient{}
+	g.client = client
+	// The catalog may have Keystone in one of several regions only.
+	g.clients = map[string]*gophercloud.ServiceClient{
+		"identity": {ProviderClient: client, Endpoint: client.IdentityBase + "v3/", Type: "identity"},
+	}
 	g.count("identity", "POST auth/tokens")
 	if err := openstack.Authenticate(g.ctx, client, g.config.auth()); err != nil {
 		return err
@@ -153,7 +157,7 @@ func (g *gatherer) authenticate(file string) error {
 	for kind, open := range map[string]func(
 		*gophercloud.ProviderClient, gophercloud.EndpointOpts,
 	) (*gophercloud.ServiceClient, error){
-		"identity": openstack.NewIdentityV3, "compute": openstack.NewComputeV2, "network": openstack.NewNetworkV2,
+		"compute": openstack.NewComputeV2, "network": openstack.NewNetworkV2,
 		"load-balancer": openstack.NewLoadBalancerV2, "block-storage": openstack.NewBlockStorageV3,
 	} {
 		g.clients[kind], g.endpoints[kind] = open(client, g.config.endpoint())

@@ -72,13 +72,13 @@ func (p *Provider) round(
 	f := &facts{request: request.Config}
 	calls[preflight.Calls{Service: "metadata", Action: "GET meta_data.json"}]++
 	f.metadata, f.metadataErr = readMetadata(ctx, cmp.Or(p.MetadataEndpoint, metadataService))
+	f.now = p.now() // before the requests, which can take longer than clocks may differ
 	if request.Config.Role == preflight.Control && request.Config.Mode != preflight.ModeOff {
 		f.config, f.configErr = parseConfig(request.CloudConfig)
 		secrets.Add(f.config.secrets()...)
 		g := gatherer{facts: f, ctx: ctx, calls: calls}
 		g.gather(request.Config.CloudConfigFile)
 	}
-	f.now = p.now()
 	return f
 }
 
