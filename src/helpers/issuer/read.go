@@ -78,7 +78,7 @@ func open(ctx context.Context, address string, client *http.Client) (io.ReadClos
 		return nil, err
 	}
 	if response.StatusCode != http.StatusOK {
-		return nil, errors.Join(refusal{response.Status}, response.Body.Close())
+		return nil, errors.Join(refusal{response.StatusCode, response.Status}, response.Body.Close())
 	}
 	return response.Body, nil
 }

@@ -76,7 +76,10 @@ func (c *Config) problems(ctx context.Context, documents *Documents) []error {
 }
 
 // refusal is an answer that is not the document.
-type refusal struct{ status string }
+type refusal struct {
+	code   int
+	status string
+}
 
 func (r refusal) Error() string { return "HTTP " + r.status }
 
@@ -103,7 +106,7 @@ func (c *Config) verifyDocuments(ctx context.Context, want *Documents) error {
 	switch {
 	case err == nil:
 		return nil
-	case !answered(err):
+	case !answered(err) || isOutage(err):
 		return unknown{fmt.Errorf("this VM cannot read the keys of %s as AWS does: %w", c.Issuer, err)}
 	}
 	return &Problem{
@@ -131,6 +134,12 @@ func answered(err error) bool {
 	var api smithy.APIError
 	var content contentError
 	return errors.As(err, &status) || errors.As(err, &api) || errors.As(err, &content)
+}
+
+// isOutage reports whether a server has answered that it cannot answer now, which does not say what it publishes.
+func isOutage(err error) bool {
+	var status refusal
+	return errors.As(err, &status) && status.code >= http.StatusInternalServerError
 }
 
 // publicCommands make the objects readable.

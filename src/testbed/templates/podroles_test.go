@@ -118,6 +118,9 @@ func TestPodsGetTheRoleOfTheirServiceAccount(t *testing.T) {
 		"sts-regional-endpoints": "false",
 	}))
 	must(newAccount(t, cluster, "old", map[string]string{"role-arn": "reader"})) // before the policy refuses it
+	must(newAccount(t, cluster, "short", map[string]string{
+		"role-arn": readerRole, "audience": "", "token-expiration": "300",
+	}))
 	before, err := tryPod(t, cluster, accountPod("reader"))
 	must(err)
 	if tokenVolume(before) != nil {
@@ -174,6 +177,13 @@ func TestPodsGetTheRoleOfTheirServiceAccount(t *testing.T) {
 		t.Errorf("with annotations, the environment is %v", got)
 	}
 
+	pod, err = tryPod(t, cluster, accountPod("short"))
+	must(err)
+	if token := tokenVolume(pod); token == nil || token.Audience != "sts.amazonaws.com" ||
+		*token.ExpirationSeconds != 600 {
+		t.Errorf("with an expiration that is older than the policy, and an empty audience, the token is %v", token)
+	}
+
 	for _, account := range []string{"plain", "old"} {
 		pod, err := tryPod(t, cluster, accountPod(account))
 		must(err)
@@ -209,7 +219,9 @@ func TestAnnotationsOfRolesAreChecked(t *testing.T) {
 		{"token-expiration", "86401", "600 to 86400"},
 		{"token-expiration", "99999999999999999999", "600 to 86400"},
 		{"sts-regional-endpoints", "yes", "true or false"},
+		{"role-arn", "arn:aws:iam::123456789012:role/teams/", "it must be the ARN of a role"},
 		{"role-arn", readerRole, ""},
+		{"role-arn", "arn:aws:iam::123456789012:role/teams/blue#1/reader", ""},
 		{"role-arn", "", ""},
 		{"token-expiration", "600", ""},
 		{"sts-regional-endpoints", "true", ""},
