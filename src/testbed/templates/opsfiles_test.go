@@ -1200,6 +1200,9 @@ func checkDriverImage(t *testing.T, p *director.Plan) {
 		t.Errorf("preflight.json is %v", config)
 	}
 	smoke := decode[values](t, file(t, control, "smoke-tests", "config/config.json"))
+	if fmt.Sprint(smoke["load_balancer"]) != "map[enabled:false types:[default]]" {
+		t.Errorf("the smoke tests test load balancers, which vSphere has not: %v", smoke["load_balancer"])
+	}
 	storage := smoke["storage"].(values)
 	if storage["driver"] != "csi.vsphere.vmware.com" || fmt.Sprint(storage["classes"]) != "[gold]" {
 		t.Errorf("the smoke tests have %v", storage)
