@@ -57,6 +57,7 @@ func TestSoakVolumes(t *testing.T) {
 	f.run(t, "volume deleted by hand", f.deleteByHand)
 	f.run(t, "lost answers to deletions", f.loseDeletions)
 	f.run(t, "full volume", f.fillVolume)
+	f.run(t, "private root directory", f.makePrivate)
 	f.run(t, "full disk of the VM", f.fillDisk)
 	f.run(t, "rebooted VM", f.reboot)
 	f.run(t, "20 pods and two claims", f.manyPods)
@@ -672,6 +673,18 @@ func (f *faults) fillVolume(t *testing.T) {
 	operations["resize"].done(t, f)
 	recovered(t, full)
 	f.mustKubectl(t, "", "-n", "volumes", "exec", "data", "--", "/smoke-server", "store", "/data/other", "space")
+	f.move(t, "data", "worker/1", text)
+}
+
+// makePrivate closes the root directory of a volume to all users but one, as databases do. The driver opens it as root
+// to grow the file system, and to see on the next node whether it must grow.
+func (f *faults) makePrivate(t *testing.T) {
+	startAndWait(t, f)
+	text := f.text()
+	f.store(t, "data", text)
+	f.ssh(t, "worker/0", "sh", "-c", mountOf+`chown 999:999 "$dir" && chmod 0700 "$dir"`)
+	operations["resize"].start(t, f)
+	operations["resize"].done(t, f)
 	f.move(t, "data", "worker/1", text)
 }
 

@@ -188,6 +188,13 @@ func TestImageMistakes(t *testing.T) {
 			t.Errorf("%v\nlacks %q once", err, want)
 		}
 	}
+	digest := "@sha256:" + strings.Repeat("0a", 32)
+	for _, image := range []string{"example/driver:1", "example/driver" + digest, "example:5000/driver:1" + digest} {
+		s.Images = map[string]string{"toy-driver": image}
+		if _, err := driver.Render(toy(workload), s); strings.Contains(fmt.Sprint(err), image) {
+			t.Errorf("the image %s is refused: %v", image, err)
+		}
+	}
 }
 
 type provider struct{ about cloud.About }

@@ -19,7 +19,8 @@ import (
 // imageName is what containerd and kubelet accept; the tag or digest keeps a deploy from running another program than
 // the one before.
 var imageName = regexp.MustCompile(
-	`^[a-z0-9][a-zA-Z0-9._-]*(:[0-9]+)?(/[a-z0-9._-]+)*(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}|@sha256:[0-9a-f]{64})$`,
+	`^[a-z0-9][a-zA-Z0-9._-]*(:[0-9]+)?(/[a-z0-9._-]+)*` +
+		`(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}|(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?@sha256:[0-9a-f]{64})$`,
 )
 
 // Images are the images that an operator gives.

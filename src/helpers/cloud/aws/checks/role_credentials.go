@@ -17,7 +17,7 @@ var _ = register(Check{
 	severity: preflight.Fail,
 	Roles:    both,
 	section:  sectionPolicies,
-	Needs:    facts.FromCredentials | facts.FromEC2,
+	Needs:    facts.FromCredentials | facts.FromEC2 | facts.FromTokenService, // both are asked with them
 	run:      checkCredentials,
 	fix: "Add a role that trusts EC2 to the instance profile (`aws iam add-role-to-instance-profile`, `aws " +
 		"iam update-assume-role-policy`).",

@@ -155,7 +155,8 @@ func choose(candidates []candidate, deployment, id string) vsphere.Location {
 		return vsphere.Location{ProviderID: vsphere.ProviderID(fitting[0].uuid)}
 	case len(fitting) > 1:
 		return vsphere.Location{Refusal: fmt.Sprintf(
-			"the VMs %s all run with %s; power off those that are not BOSH's (bosh vms)",
+			"the VMs %s all run with %s; power off those that are not BOSH's (bosh vms). With vm_strategy "+
+				"create-swap-delete, the Director deletes the old one some minutes later (bosh orphaned-vms)",
 			strings.Join(names, ", "), wanted,
 		)}
 	}
