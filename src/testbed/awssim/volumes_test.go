@@ -654,19 +654,39 @@ func setStoragePolicy(t *testing.T, world *store.World) {
 // instances.
 func TestGeneratedPolicyOfStorage(t *testing.T) {
 	v := startVolumes(t, func(w *store.World) { setStoragePolicy(t, w) })
-	foreign, shared, own := v.volume(), v.volume(), v.volume()
-	tag := func(id, value string) {
-		_, err := v.ec2.CreateTags(
-			t.Context(),
-			&ec2.CreateTagsInput{
-				Resources: []string{id},
-				Tags:      []ec2types.Tag{{Key: aws.String(clusterTag), Value: &value}},
-			},
-		)
-		wantCode(t, "tag", err, "")
+	tagged := func(tags map[string]string) string {
+		id := v.volume()
+		if len(tags) > 0 {
+			_, err := v.ec2.CreateTags(
+				t.Context(), &ec2.CreateTagsInput{Resources: []string{id}, Tags: ec2Tags(tags)},
+			)
+			wantCode(t, "tag", err, "")
+		}
+		return id
 	}
-	tag(shared, "shared")
-	tag(own, "owned")
+	const driver, director = "ebs.csi.aws.com/cluster", "director"
+	foreign, shared := tagged(nil), tagged(map[string]string{clusterTag: "shared"})
+	inTree := tagged(map[string]string{clusterTag: "owned"})
+	own := tagged(map[string]string{clusterTag: "owned", driver: "true"})
+	// What the AWS CPI does to the volumes that are attached to a VM when tags of the manifest change.
+	retagged := tagged(map[string]string{clusterTag: "shared", driver: "true", director: "bosh", "deployment": "k"})
+	// BOSH's root, ephemeral and persistent disks.
+	disk := tagged(map[string]string{clusterTag: "shared", director: "bosh", "deployment": "k"})
+	others := tagged(map[string]string{"kubernetes.io/cluster/other": "owned", driver: "true"})
+	saved := func(volume string, tags map[string]string) string {
+		out, err := v.ec2.CreateSnapshot(t.Context(), &ec2.CreateSnapshotInput{
+			VolumeId: &volume,
+			TagSpecifications: []ec2types.TagSpecification{
+				{ResourceType: ec2types.ResourceTypeSnapshot, Tags: ec2Tags(tags)},
+			},
+		})
+		wantCode(t, "take a snapshot", err, "")
+		return *out.SnapshotId
+	}
+	ownSnapshot := saved(own, map[string]string{clusterTag: "owned", driver: "true"})
+	sharedSnapshot := saved(shared, map[string]string{clusterTag: "shared"})
+	diskSnapshot := saved(disk, map[string]string{clusterTag: "shared", director: "bosh"})
+	v.clock.advance(time.Minute)
 	role := newClientsAt(v.instanceRole(controlID), v.clock.now).ec2
 	ctx, dry := t.Context(), aws.Bool(true)
 	tags := func(kind ec2types.ResourceType, key string) []ec2types.TagSpecification {
@@ -741,6 +761,17 @@ func TestGeneratedPolicyOfStorage(t *testing.T) {
 		_, err := role.ModifyVolume(ctx, &ec2.ModifyVolumeInput{VolumeId: &volume, Size: aws.Int32(20), DryRun: dry})
 		return err
 	}
+	restore := func(snapshot string) error {
+		_, err := role.CreateVolume(ctx, &ec2.CreateVolumeInput{
+			SnapshotId: &snapshot, AvailabilityZone: aws.String("us-east-1a"),
+			TagSpecifications: tags(ec2types.ResourceTypeVolume, clusterTag), DryRun: dry,
+		})
+		return err
+	}
+	forget := func(snapshot string) error {
+		_, err := role.DeleteSnapshot(ctx, &ec2.DeleteSnapshotInput{SnapshotId: &snapshot, DryRun: dry})
+		return err
+	}
 	take := func(volume string) error {
 		_, err := role.CreateTags(
 			ctx,
@@ -752,6 +783,9 @@ func TestGeneratedPolicyOfStorage(t *testing.T) {
 		)
 		return err
 	}
+	for _, volume := range []string{own, retagged, inTree, shared} { // allowed, but it is not attached
+		wantCode(t, "detach", detach(volume), "IncorrectState")
+	}
 	for _, step := range []struct {
 		name   string
 		denied bool
@@ -762,6 +796,27 @@ func TestGeneratedPolicyOfStorage(t *testing.T) {
 		{"attach a foreign volume", true, attach(foreign, workerID)},
 		{"attach to a foreign instance", true, attach(own, bareID)},
 		{"delete an own volume", false, remove(own)},
+		{"attach a volume that BOSH has tagged", false, attach(retagged, workerID)},
+		{"grow a volume that BOSH has tagged", false, modify(retagged)},
+		{"copy a volume that BOSH has tagged", false, snapshot(retagged, clusterTag)},
+		{"delete a volume that BOSH has tagged", false, remove(retagged)},
+		{"attach a disk of BOSH", true, attach(disk, workerID)},
+		{"detach a disk of BOSH", true, detach(disk)},
+		{"grow a disk of BOSH", true, modify(disk)},
+		{"copy a disk of BOSH", true, snapshot(disk, clusterTag)},
+		{"clone a disk of BOSH", true, clone(disk, clusterTag)},
+		{"delete a disk of BOSH", true, remove(disk)},
+		{"take a disk of BOSH by a tag", true, take(disk)},
+		{"attach a volume of another cluster's driver", true, attach(others, workerID)},
+		{"delete a volume of another cluster's driver", true, remove(others)},
+		{"attach a volume of the in-tree provider", false, attach(inTree, workerID)},
+		{"delete a volume of the in-tree provider", true, remove(inTree)},
+		{"restore an own snapshot", false, restore(ownSnapshot)},
+		{"restore a shared snapshot", false, restore(sharedSnapshot)},
+		{"restore a snapshot of BOSH", true, restore(diskSnapshot)},
+		{"delete an own snapshot", false, forget(ownSnapshot)},
+		{"delete a shared snapshot", true, forget(sharedSnapshot)},
+		{"delete a snapshot of BOSH", true, forget(diskSnapshot)},
 		{"delete a shared volume", true, remove(shared)},
 		{"delete a foreign volume", true, remove(foreign)},
 		// It has no tag, so the condition is not met, and the EBS CSI driver does not learn that it is gone.
@@ -792,6 +847,8 @@ func TestGeneratedPolicyOfStorage(t *testing.T) {
 		{"clone a foreign volume", true, clone(foreign, clusterTag)},
 		{"clone a volume that does not exist", true, clone("vol-00000000000000fff", clusterTag)},
 		{"clone to another cluster", true, clone(own, "kubernetes.io/cluster/other")},
+		{"copy a shared volume", false, snapshot(shared, clusterTag)},
+		{"clone a shared volume", false, clone(shared, clusterTag)},
 		{"grow a shared volume", false, modify(shared)},
 		{"grow a foreign volume", true, modify(foreign)},
 		{"take a foreign volume by a tag", true, take(foreign)},

@@ -686,6 +686,41 @@ func TestLimitsOfVolumes(t *testing.T) {
 	}
 }
 
+// TestPolicyBeforeChangesOfTags: with a policy of before, by which volumes cannot be deleted after BOSH has changed
+// their tags, storage-permissions warns; its fix replaces the policy.
+func TestPolicyBeforeChangesOfTags(t *testing.T) {
+	i := simulatedInstance(1, preflight.Control)
+	sim := simulate(t, func(w *store.World) {
+		w.Instances = []store.Instance{i}
+		generated(t, w)
+		before := iam.Strings{"owned"}
+		for _, p := range w.Roles[0].Policies {
+			for n, s := range p.Statement {
+				if s.Sid != "Ec2ChangeDrivers" {
+					continue
+				}
+				p.Statement[n].Condition = iam.Conditions{
+					"StringEquals": {"aws:ResourceTag/kubernetes.io/cluster/prod": before},
+				}
+			}
+		}
+	})
+	run := func() *preflight.Report {
+		return sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) { c.Storage = true })
+	}
+	r := run()
+	if got := result(r, "storage-permissions"); r.Result != preflight.RunPassed || got.Status != preflight.Warned ||
+		len(got.Findings) != 1 || !strings.Contains(got.Findings[0].Resource, "ec2:DeleteVolume") {
+		t.Fatalf("want one warning:\n%s", text(r))
+	}
+	if err := paste(t, os.Getenv("AWS_ENDPOINT_URL"), sim.Simulator, fixesOf(r)[0]); err != nil {
+		t.Fatal(err)
+	}
+	if r := run(); r.Result != preflight.RunPassed || r.Count(preflight.Warned) > 0 {
+		t.Errorf("want no findings after the fix:\n%s", text(r))
+	}
+}
+
 // TestForeignGroupIsNotTagged: nothing is tried on the only group of an instance if it is another cluster's, so no fix
 // gives it this cluster's tag. What IAM answers takes the place.
 func TestForeignGroupIsNotTagged(t *testing.T) {

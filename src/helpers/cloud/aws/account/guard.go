@@ -92,6 +92,16 @@ func (d policyDocument) otherCluster(own string) string {
 	return ""
 }
 
+// replaced reports whether a statement is one for volumes or snapshots of a generated policy of before: what it allows
+// is in Ec2ChangeDrivers and Ec2ChangeByHand. The others of its name are for security groups.
+func (s policyStatement) replaced() bool {
+	name := strings.TrimRight(s.Sid, "0123456789")
+	return (name == "Ec2ChangeOwn" || name == "Ec2ChangeTagged") && len(s.Resource) > 0 &&
+		!slices.ContainsFunc(s.Resource, func(r string) bool {
+			return !strings.HasSuffix(r, ":volume/*") && !strings.HasSuffix(r, ":snapshot/*")
+		})
+}
+
 // lost is what other does not have: statements, and single keys, buckets and roles in their resources. Patterns of
 // resources change with releases.
 func (d policyDocument) lost(other policyDocument) []string {
@@ -105,6 +115,7 @@ func (d policyDocument) lost(other policyDocument) []string {
 					lost = append(lost, fmt.Sprintf("%s in the statement %s", r, s.Sid))
 				}
 			}
+		case s.replaced():
 		case s.Sid != "":
 			lost = append(lost, "the statement "+s.Sid)
 		default:

@@ -17,6 +17,16 @@ func TestLost(t *testing.T) {
 		"less":        {`{"Statement": {"Sid": "Read", "Action": "ec2:DescribeVpcs", "Resource": "*"}}`, nil},
 		"nothing":     {`{}`, nil},
 		"a statement": {`{"Statement": {"Sid": "Mine", "Action": "*"}}`, []string{"the statement Mine"}},
+		"storage of before": {
+			`{"Statement": [
+				{"Sid": "Ec2ChangeTagged3", "Action": "ec2:CreateVolume", "Resource": "arn:aws:ec2:*::snapshot/*"},
+				{"Sid": "Ec2ChangeOwn2", "Action": ["ec2:DeleteSnapshot", "ec2:DeleteVolume"],
+				 "Resource": ["arn:aws:ec2:*:*:volume/*", "arn:aws:ec2:*::snapshot/*"]}]}`, nil,
+		},
+		"security groups": {
+			`{"Statement": {"Sid": "Ec2ChangeTagged", "Resource": "arn:aws:ec2:*:*:security-group/*"}}`,
+			[]string{"the statement Ec2ChangeTagged"},
+		},
 		"no Sid": {
 			`{"Statement": [{"Action": ["s3:GetObject", "s3:PutObject"], "Resource": "*"}]}`,
 			[]string{"a statement without a Sid, of s3:GetObject, s3:PutObject"},

@@ -178,15 +178,20 @@ func byPolicy(f *facts.Facts, selected func(iampolicy.Permission) bool) prefligh
 		})
 	}
 	for i := range findings { // a generated policy is long
-		findings[i].Fix = fixes.Policy(f)
-		if findings[i].Found == iampolicy.DeniedByPolicy {
-			findings[i].Fix = []preflight.Fix{fixes.Deny(f)}
-		}
+		findings[i].Fix = policyFix(f, findings[i].Found)
 	}
 	if len(findings) > 0 {
 		return preflight.Outcome{Findings: findings}
 	}
 	return passed("%d actions, according to the role's policies", allowed)
+}
+
+// policyFix is the fix of what IAM says that the role may not.
+func policyFix(f *facts.Facts, refusal string) []preflight.Fix {
+	if refusal == iampolicy.DeniedByPolicy {
+		return []preflight.Fix{fixes.Deny(f)}
+	}
+	return fixes.Policy(f)
 }
 
 // join merges a finding into one that differs only in the resource, or adds it.

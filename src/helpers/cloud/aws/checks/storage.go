@@ -61,10 +61,32 @@ func checkStoragePermissions(f *facts.Facts) preflight.Outcome {
 	if !done {
 		outcome = byPolicy(f, iampolicy.IsStorage)
 	}
-	if limits := deniedLimits(f); len(limits) > 0 {
-		return found(append(outcome.Findings, limits...)...)
+	if warnings := slices.Concat(deniedLimits(f), deniedDeletions(f)); len(warnings) > 0 {
+		return found(append(outcome.Findings, warnings...)...)
 	}
 	return outcome
+}
+
+// deniedDeletions is a warning: BOSH has changed no tags of volumes yet, or an operator can change them back.
+func deniedDeletions(f *facts.Facts) []preflight.Finding {
+	const action = "ec2:DeleteVolume"
+	if f.Policies == nil || f.Policies.Denied[action] != "" {
+		return nil
+	}
+	refusal := f.Policies.Denied[action+iampolicy.Retagged]
+	if refusal == "" {
+		return nil
+	}
+	return []preflight.Finding{{
+		Resource: action + iampolicy.Retagged,
+		Wanted: fmt.Sprintf(
+			"allowed for role %s with the tags %s=shared and %s=true", f.RoleName(), f.TagKey(), iampolicy.DriverTag,
+		),
+		Found:    refusal,
+		Why:      iampolicy.WhyRetagged,
+		Advisory: true,
+		Fix:      policyFix(f, refusal),
+	}}
 }
 
 // deniedLimits are warnings: volumes are created without limits too.

@@ -27,8 +27,7 @@ func policyQuestions(f *facts.Facts, asked facts.CallingRole) []iampolicy.Questi
 	}
 	for _, p := range rows {
 		own, assumed := f.PolicyNeeds().Includes(p)
-		if asked.Assumed && !assumed || !asked.Assumed && !own || p.Action == iampolicy.SimulateAction ||
-			p.Scope == iampolicy.AsksLimits || // a call tests it, and the other rows of its actions are more important
+		if asked.Assumed && !assumed || !asked.Assumed && !own || !p.Asked() ||
 			p.IsPublicRegistry() && asked.Partition != "aws" {
 			continue
 		}
@@ -53,6 +52,8 @@ func policyQuestions(f *facts.Facts, asked facts.CallingRole) []iampolicy.Questi
 					exampleARNs(f, asked.Partition, asked.Account, r)...)
 			}
 			switch p.Scope {
+			case iampolicy.DeletesRetagged:
+				questions[at].Case = iampolicy.Retagged
 			case iampolicy.Itself:
 				questions[at].Resources = []string{asked.ARN()}
 			case iampolicy.OtherRole:
@@ -183,7 +184,7 @@ func (g *Gatherer) askAbout(ctx context.Context, asked facts.CallingRole, answer
 	if err != nil {
 		return err
 	}
-	answers.OwnKeys = conditionKeys(questions)
+	answers.OwnKeys = append(conditionKeys(questions), iampolicy.DirectorTag)
 	answers.Add(questions[0], first)
 	var mu sync.Mutex
 	ask := func(q iampolicy.Question) error {

@@ -10,7 +10,7 @@ const DeniedByPolicy = "a policy denies it"
 
 // Answers are what the role's policies allow.
 type Answers struct {
-	Denied  map[string]string // action to the decision in words
+	Denied  map[string]string // action, with the question's case, to the decision in words
 	Unknown map[string]string // action to the reason
 	Allowed map[string]bool
 
@@ -26,15 +26,22 @@ const regionKey = "aws:RequestedRegion"
 // about new resources is of one kind (PerKind).
 func (p Permission) Context(service, tagKey, region string) map[string]string {
 	context := map[string]string{regionKey: region}
-	resourceTag := func(value string) {
-		context["aws:ResourceTag/"+tagKey], context[service+":ResourceTag/"+tagKey] = value, value
+	tag := func(key, value string) {
+		context["aws:ResourceTag/"+key], context[service+":ResourceTag/"+key] = value, value
 	}
+	resourceTag := func(value string) { tag(tagKey, value) }
 	switch p.Scope {
 	case creates, TagsNew:
 		context["aws:RequestTag/"+tagKey], context["aws:TagKeys"] = "owned", tagKey
 		context[service+":CreateAction"] = p.createActions()[0]
 	case changes, changesOwn:
 		resourceTag("owned")
+	case changesDrivers:
+		resourceTag("owned")
+		tag(DriverTag, "true")
+	case DeletesRetagged:
+		resourceTag("shared")
+		tag(DriverTag, "true")
 	case sourceDestOff:
 		resourceTag("owned")
 		context["ec2:Attribute"], context["ec2:Attribute/SourceDestCheck"] = "SourceDestCheck", "false"
@@ -70,18 +77,19 @@ func (a *Answers) Add(q Question, results []Evaluation) {
 				}
 			}
 		}
+		name := action + q.Case
 		switch {
 		case !answered:
-			a.Unknown[action] = "IAM did not answer"
+			a.Unknown[name] = "IAM did not answer"
 		case !denied:
-			a.Allowed[action] = true
+			a.Allowed[name] = true
 		case len(missing) > 0: // also of statements that deny
 			slices.Sort(missing)
-			a.Unknown[action] = "unknown, because a condition depends on " + strings.Join(slices.Compact(missing), ", ")
+			a.Unknown[name] = "unknown, because a condition depends on " + strings.Join(slices.Compact(missing), ", ")
 		case explicit:
-			a.Denied[action] = DeniedByPolicy
+			a.Denied[name] = DeniedByPolicy
 		default:
-			a.Denied[action] = "no policy of the role allows it " + q.formOf(action)
+			a.Denied[name] = "no policy of the role allows it " + q.formOf(action)
 		}
 	}
 }
@@ -100,6 +108,7 @@ type Question struct {
 	Actions   []string
 	Resources []string
 	Context   map[string]string // condition key to value
+	Case      string            // tells apart questions about one action; empty for the one that matters most
 }
 
 // formOf is how an action is asked about, in words.

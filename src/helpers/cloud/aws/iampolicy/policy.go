@@ -178,7 +178,8 @@ func New(o Options) (Policy, error) {
 		service, _, _ := strings.Cut(p.Action, ":")
 		statement := p.statement(service, o, conf)
 		key := statement.Sid + strings.Join(statement.Resource, ",")
-		if p.Scope == TagsNew { // no action creates resources of another's kind
+		switch p.Scope {
+		case TagsNew, changesDrivers, DeletesRetagged, changesByHand: // each action is for resources of one kind
 			key = statement.Sid
 		}
 		at, ok := index[key]
@@ -268,6 +269,14 @@ func (p Permission) statement(service string, o Options, conf *cloudconfig.Confi
 	case changesOwn:
 		s.Sid = name + "ChangeOwn"
 		s.Condition = equals("aws:ResourceTag/"+tag, "owned")
+	case changesDrivers, DeletesRetagged:
+		s.Sid = name + "ChangeDrivers"
+		s.Condition = equals("aws:ResourceTag/"+tag, "owned", "shared")
+		s.Condition["StringEquals"]["aws:ResourceTag/"+DriverTag] = []string{"true"}
+	case changesByHand:
+		s.Sid = name + "ChangeByHand"
+		s.Condition = equals("aws:ResourceTag/"+tag, "owned", "shared")
+		s.Condition["Null"] = map[string][]string{DirectorTag: {"true"}}
 	case TagsNew:
 		s.Sid = name + "TagNew"
 		s.Condition = equals("aws:RequestTag/"+tag, "owned")

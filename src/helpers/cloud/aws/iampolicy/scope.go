@@ -21,6 +21,13 @@ const (
 	changes
 	// changesOwn changes only what has the value owned, which the cloud controller has created.
 	changesOwn
+	// changesDrivers changes volumes and snapshots with the tag of the EBS CSI driver beside the cluster's. BOSH gives
+	// attached volumes the tags of their instance, and its own disks the cluster's.
+	changesDrivers
+	// DeletesRetagged deletes those of them for which BOSH has changed the value of the cluster's tag to shared.
+	DeletesRetagged
+	// changesByHand changes volumes and snapshots to which an operator has given the cluster's tag, and BOSH none.
+	changesByHand
 	// TagsNew tags resources while they are created, and no others (CreateAction).
 	TagsNew
 	// serviceLinked creates the service-linked role of the load balancer service, once per account.
@@ -193,6 +200,12 @@ func (p Permission) PerKind() []Permission {
 	return rows
 }
 
+// Asked reports whether IAM is asked about a row. A call tests the question for limits, and what is allowed for volumes
+// of the driver says more than what is allowed for others.
+func (p Permission) Asked() bool {
+	return p.Action != SimulateAction && p.Scope != AsksLimits && p.Scope != changesByHand
+}
+
 // Creates reports whether a row is about new resources. Questions about those of one kind have the same context.
 func (p Permission) Creates() bool { return p.Scope == creates || p.Scope == TagsNew }
 
@@ -212,7 +225,7 @@ const (
 // OnlyInPart reports whether calls test an action of a row for another kind of resource than the row's: no call
 // restores a volume from a snapshot, and tags are tested on security groups.
 func (p Permission) OnlyInPart() bool {
-	return p.Storage && (p.Action == "ec2:CreateVolume" && p.Scope == changes || p.Action == "ec2:CreateTags")
+	return p.Storage && (p.Action == "ec2:CreateVolume" && p.Scope == changesDrivers || p.Action == "ec2:CreateTags")
 }
 
 // InWords describes the permission's condition.
@@ -222,6 +235,8 @@ func (p Permission) InWords(tagKey string) string {
 		return ", for new resources with the tag " + tagKey
 	case changes:
 		return ", on resources with the tag " + tagKey
+	case changesDrivers:
+		return ", on volumes and snapshots with the tags " + tagKey + " and " + DriverTag
 	}
 	return ""
 }

@@ -6,8 +6,8 @@ import (
 )
 
 // storagePermissions are the calls of the EBS CSI driver's controller, which uses the role of the control machines'
-// instance profile (pkg/cloud/cloud.go in its source). What the driver tags as the cluster's it may delete; what an
-// operator tags as shared it may attach, resize, copy and restore.
+// instance profile (pkg/cloud/cloud.go in its source). What the driver has created, or an operator has tagged as it does,
+// it may delete; what an operator tags as the cluster's only, it may attach, resize, copy and restore.
 func storagePermissions() []Permission {
 	var table []Permission
 	row := func(s scope, resources []string, why string, actions ...string) {
@@ -27,6 +27,10 @@ func storagePermissions() []Permission {
 		}
 	}
 	volume, snapshot := []string{"ec2:*:*:volume/*"}, []string{"ec2:*::snapshot/*"}
+	changing := func(resources []string, why string, actions ...string) {
+		row(changesDrivers, resources, why, actions...)
+		row(changesByHand, resources, why, actions...)
+	}
 	row(
 		anything, nil, "The EBS CSI driver finds volumes, snapshots and what they are attached to with it.",
 		"ec2:DescribeAvailabilityZones", "ec2:DescribeInstanceTypes", "ec2:DescribeSnapshots",
@@ -39,7 +43,7 @@ func storagePermissions() []Permission {
 	row(creates, volume, "The EBS CSI driver creates volumes with it.", "ec2:CreateVolume")
 	const clones = "The EBS CSI driver creates volumes with it for claims that are copies of others."
 	row(creates, volume, clones, "ec2:CopyVolumes")
-	row(changes, volume, clones, "ec2:CopyVolumes")
+	changing(volume, clones, "ec2:CopyVolumes")
 	row(creates, snapshot, "The EBS CSI driver creates snapshots with it.", "ec2:CreateSnapshot")
 	row(
 		TagsNew, slices.Concat(volume, snapshot), "The EBS CSI driver tags volumes and snapshots with it.",
@@ -48,19 +52,20 @@ func storagePermissions() []Permission {
 	row(
 		AsksLimits, volume, WhyLimits, "ec2:CreateVolume", "ec2:CreateTags",
 	)
-	row(
-		changes, volume, "The EBS CSI driver attaches, resizes and copies volumes with it.", "ec2:AttachVolume",
+	changing(
+		volume, "The EBS CSI driver attaches, resizes and copies volumes with it.", "ec2:AttachVolume",
 		"ec2:CreateSnapshot", "ec2:DetachVolume", "ec2:ModifyVolume",
 	)
-	row(changes, snapshot, "The EBS CSI driver restores volumes from snapshots with it.", "ec2:CreateVolume")
+	changing(snapshot, "The EBS CSI driver restores volumes from snapshots with it.", "ec2:CreateVolume")
 	row(
 		onNodes, []string{"ec2:*:*:instance/*"}, "The EBS CSI driver attaches volumes to nodes with it.",
 		"ec2:AttachVolume", "ec2:DetachVolume",
 	)
 	row(
-		changesOwn, slices.Concat(volume, snapshot), "The EBS CSI driver deletes volumes and snapshots with it.",
+		changesDrivers, slices.Concat(volume, snapshot), "The EBS CSI driver deletes volumes and snapshots with it.",
 		"ec2:DeleteSnapshot", "ec2:DeleteVolume",
 	)
+	row(DeletesRetagged, volume, WhyRetagged, "ec2:DeleteVolume")
 	// What EBS does with a customer managed key it does with the caller's permissions ("How Amazon EBS encryption
 	// works" in its user guide).
 	row(
@@ -86,6 +91,23 @@ const (
 	LimitsIOPS  = math.MaxInt32
 	WhyLimits   = "The EBS CSI driver asks EC2 with it how many IOPS volumes of a type can have. Without an answer " +
 		"it lowers those of gp3 volumes to 16,000, without an event."
+)
+
+// DriverTag is what the EBS CSI driver sets on all that it creates, with the value true (AwsEbsDriverTagKey in
+// pkg/cloud/cloud.go of its source). Neither BOSH nor the AWS CPI sets it.
+const DriverTag = "ebs.csi.aws.com/cluster"
+
+// DirectorTag is the condition key of a tag that BOSH sets on instances and disks (metadata_updater.rb of the Director).
+// The AWS CPI also sets the tags of an instance on the volumes that are attached to it, those of claims included
+// (set_vm_metadata in cloud_v1.rb of bosh-aws-cpi-release).
+const DirectorTag = "aws:ResourceTag/director"
+
+// Retagged is the case of deletions of volumes whose tags BOSH has changed.
+const (
+	Retagged    = " of a volume that BOSH has tagged"
+	WhyRetagged = "A deployment that only changes tags gives attached volumes the cluster's tag with the value shared. " +
+		"If they cannot be deleted then, their PersistentVolumes stay Released. A policy from before the one that " +
+		"allows it also allows changes of BOSH's own disks."
 )
 
 // DescribeKeyAction is the permission to see a key.
