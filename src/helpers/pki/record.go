@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -60,7 +61,10 @@ type recorded struct {
 }
 
 // Keep records what a deploy ended with, for CheckRotation in the next one. Certificates without a CA are not recorded.
-func (d Deployed) Keep(record string) error {
+// What CheckRotation refuses is not recorded either, but logged: the Director also runs post-deploy after it has
+// recreated a VM (run_post_deploys_after_resurrection in post_deployment_script_runner.rb), on all VMs, and one whose
+// pre-start has failed has the refused files.
+func (d Deployed) Keep(record string, now time.Time, log *slog.Logger) error {
 	kept := map[string]recorded{}
 	for _, k := range d.Keys {
 		public, signer, err := k.read()
@@ -92,6 +96,10 @@ func (d Deployed) Keep(record string) error {
 			return err
 		}
 		kept[c.Property] = recorded{CA: string(ca), Certificate: string(certificate)}
+	}
+	if err := d.CheckRotation(record, now); err != nil {
+		log.Warn("keeping the record of the last deploy: pre-start refuses this one", "record", record, "error", err)
+		return nil
 	}
 	content, err := json.MarshalIndent(kept, "", "  ")
 	if err != nil {

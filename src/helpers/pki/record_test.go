@@ -1,7 +1,9 @@
 package pki
 
 import (
+	"bytes"
 	"crypto/x509"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,7 +78,7 @@ func TestRotation(t *testing.T) {
 				if err != nil {
 					t.Fatalf("deploy %d: %v", i, err)
 				}
-				if err := (Deployed{Certificates: list}).Keep(record); err != nil {
+				if err := (Deployed{Certificates: list}).Keep(record, now, slog.New(slog.DiscardHandler)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -100,7 +102,7 @@ func TestRotationOfSigningCA(t *testing.T) {
 			},
 		}}
 	}
-	if err := deployed(first, first).Keep(record); err != nil {
+	if err := deployed(first, first).Keep(record, now, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	for _, signer := range []*pair{first, second} {
@@ -111,6 +113,58 @@ func TestRotationOfSigningCA(t *testing.T) {
 	if err := deployed(second, second).CheckRotation(record, now); err == nil ||
 		!strings.Contains(err.Error(), "the CA that signed the certificate of the last deploy") {
 		t.Errorf("the old CA is removed in the first deploy: %v", err)
+	}
+}
+
+// TestRecreatedVMDuringRotation: post-deploy runs on a VM whose pre-start has refused the deploy when the Director
+// recreates another one.
+func TestRecreatedVMDuringRotation(t *testing.T) {
+	first, second := issue(t, "root", nil, ca), issue(t, "root", nil, ca)
+	dir := t.TempDir()
+	record := filepath.Join(dir, "certificates.json")
+	deployed := func(key string, root *pair) Deployed {
+		leaf := issue(t, "api", root, server)
+		der, err := x509.MarshalPKIXPublicKey(leaf.key.Public())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Deployed{
+			Certificates: []Certificate{
+				{
+					Property:    "tls.x",
+					CA:          write(t, dir, key+"-ca.pem", certificates(root)),
+					Certificate: write(t, dir, key+".pem", certificates(leaf)),
+				},
+			},
+			Keys: []SigningKey{
+				{
+					"service_account",
+					write(t, dir, key+"-key.pem", keyPEM(t, leaf.key)),
+					write(t, dir, key+"-public.pem", block("PUBLIC KEY", der)),
+				},
+			},
+			Encryption: write(t, dir, key+"-encryption.json", encryptionOf(key+"=a")),
+		}
+	}
+	before, refused := deployed("key1", first), deployed("key2", second)
+	var log bytes.Buffer
+	for _, d := range []Deployed{before, refused} {
+		if err := d.Keep(record, now, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := before.CheckRotation(record, now); err != nil {
+		t.Errorf("the previous variables are refused: %v", err)
+	}
+	for _, want := range []string{
+		"a CA that the last deploy did not trust", "not among the public_keys of the last deploy", "the key key1",
+	} {
+		if err := refused.CheckRotation(record, now); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %q: %s", want, log.String())
+		}
 	}
 }
 
@@ -217,7 +271,7 @@ func checkDeploys(t *testing.T, record string, count int, deployed func(i int) D
 		if err != nil {
 			t.Fatalf("deploy %d: %v", i, err)
 		}
-		if err := d.Keep(record); err != nil {
+		if err := d.Keep(record, now, slog.New(slog.DiscardHandler)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"slices"
 
@@ -58,8 +59,13 @@ func (s Settings) Check(record string) error {
 	return errors.Join(problems...)
 }
 
-// Keep writes the record.
-func (s Settings) Keep(record string) error {
+// Keep writes the record, unless Check refuses these settings: post-deploy also runs where pre-start has failed, as
+// Keep of package pki says.
+func (s Settings) Keep(record string, log *slog.Logger) error {
+	if err := s.Check(record); err != nil {
+		log.Warn("keeping the record of the last deploy: pre-start refuses this one", "record", record, "error", err)
+		return nil
+	}
 	content, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return err

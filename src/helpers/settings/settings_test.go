@@ -1,6 +1,8 @@
 package settings
 
 import (
+	"bytes"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,8 +20,15 @@ func TestChangedSettingsAreRefused(t *testing.T) {
 	if err := changed.Check(record); err != nil {
 		t.Errorf("refused before the first deploy: %v", err)
 	}
-	if err := deployed.Keep(record); err != nil {
-		t.Fatal(err)
+	var log bytes.Buffer
+	// The second one is that of a VM whose pre-start has failed.
+	for _, s := range []Settings{deployed, changed} {
+		if err := s.Keep(record, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !strings.Contains(log.String(), "cluster.service_cidr is") {
+		t.Errorf("the log does not say why the record is kept: %s", log.String())
 	}
 	if err := deployed.Check(record); err != nil {
 		t.Error(err)

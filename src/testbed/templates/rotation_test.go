@@ -2,6 +2,7 @@ package templates
 
 import (
 	"bytes"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -130,7 +131,7 @@ func checkDeploy(t *testing.T, p *director.Plan, records string) {
 			if err := deployed.CheckRotation(record, time.Now()); err != nil {
 				t.Errorf("%s: %s: %v", g.Spec.Name, job.Name, err)
 			}
-			if err := deployed.Keep(record); err != nil {
+			if err := deployed.Keep(record, time.Now(), slog.New(slog.DiscardHandler)); err != nil {
 				t.Fatal(err)
 			}
 		}

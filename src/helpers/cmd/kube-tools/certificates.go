@@ -1,6 +1,7 @@
 package main
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,7 +20,11 @@ func checkRotation() *cobra.Command {
 
 func keepCertificates() *cobra.Command {
 	return deployedCommand(
-		"keep-certificates", "Record the certificates that the cluster is deployed with", pki.Deployed.Keep,
+		"keep-certificates",
+		"Record the certificates that the cluster is deployed with, unless check-rotation refuses them",
+		func(deployed pki.Deployed, record string) error {
+			return deployed.Keep(record, time.Now(), slog.Default())
+		},
 	)
 }
 

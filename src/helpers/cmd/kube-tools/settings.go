@@ -1,6 +1,8 @@
 package main
 
 import (
+	"log/slog"
+
 	"github.com/spf13/cobra"
 
 	"kubernetes-release/settings"
@@ -14,7 +16,8 @@ func checkSettings() *cobra.Command {
 
 func keepSettings() *cobra.Command {
 	return settingsCommand(
-		"keep-settings", "Record the settings that the cluster is deployed with", settings.Settings.Keep,
+		"keep-settings", "Record the settings that the cluster is deployed with, unless check-settings refuses them",
+		func(s settings.Settings, record string) error { return s.Keep(record, slog.Default()) },
 	)
 }
 
