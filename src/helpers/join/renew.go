@@ -118,18 +118,12 @@ func (c *Client) renewClient(
 	if err != nil {
 		return err
 	}
-	keyPEM, request, err := newRequest(c.Node)
-	if err != nil {
+	var keyPEM []byte
+	var name string
+	err = c.await(ctx, "waiting to request the client certificate", func(ctx context.Context) error {
+		keyPEM, name, err = c.requestClientCertificate(ctx, api)
 		return err
-	}
-	key, err := keyutil.ParsePrivateKeyPEM(keyPEM)
-	if err != nil {
-		return err
-	}
-	usages := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}
-	name, _, err := csr.RequestCertificateWithContext(
-		ctx, api, request, "", certificatesv1.KubeAPIServerClientKubeletSignerName, nil, usages, key,
-	)
+	})
 	if err != nil {
 		return err
 	}
@@ -157,6 +151,26 @@ func (c *Client) renewClient(
 	}
 	_, err = store.Update(signed, keyPEM)
 	return err
+}
+
+// requestClientCertificate creates a certificate request, with a new key each time: its name depends on its signature,
+// and one of that name can exist already (jobs/kubernetes-addons/templates/manifests/10-nodes.yml).
+func (c *Client) requestClientCertificate(
+	ctx context.Context, api kubernetes.Interface,
+) (keyPEM []byte, name string, err error) {
+	keyPEM, request, err := newRequest(c.Node)
+	if err != nil {
+		return nil, "", err
+	}
+	key, err := keyutil.ParsePrivateKeyPEM(keyPEM)
+	if err != nil {
+		return nil, "", err
+	}
+	usages := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}
+	name, _, err = csr.RequestCertificateWithContext(
+		ctx, api, request, "", certificatesv1.KubeAPIServerClientKubeletSignerName, nil, usages, key,
+	)
+	return keyPEM, name, err
 }
 
 // renewed returns why a certificate is missing still.

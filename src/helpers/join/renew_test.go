@@ -10,17 +10,23 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"io"
 	"log/slog"
 	"math/big"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"kubernetes-release/internal/kubetest"
 )
@@ -61,6 +67,18 @@ func (a *authority) issue(t *testing.T, c *Client, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	store, err := c.store(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Update(a.sign(t, request), keyPEM); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sign returns the certificate of a request, both PEM.
+func (a *authority) sign(t *testing.T, request []byte) []byte {
+	t.Helper()
 	parsed, err := ParseRequest(request)
 	if err != nil {
 		t.Fatal(err)
@@ -75,13 +93,7 @@ func (a *authority) issue(t *testing.T, c *Client, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := c.store(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := store.Update(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), keyPEM); err != nil {
-		t.Fatal(err)
-	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
 // approveAll approves all requests, in place of kubelet-csr-approver.
@@ -156,6 +168,51 @@ func TestRenewal(t *testing.T) {
 				"time",
 			restarts, connections,
 		)
+	}
+}
+
+// TestRenewalRequestsAgain: the name of a request is taken, or an API server stops.
+func TestRenewalRequestsAgain(t *testing.T) {
+	signing := newAuthority(t)
+	c := &Client{
+		Node:           "a",
+		CertificateDir: t.TempDir(),
+		SigningCA:      signing.path,
+		Timeout:        10 * time.Second,
+		Interval:       time.Millisecond,
+		Log:            slog.New(slog.DiscardHandler),
+	}
+	store, err := c.store(pairName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failures := []error{
+		apierrors.NewAlreadyExists(certificatesv1.Resource("certificatesigningrequests"), "csr-a-00"),
+		io.EOF, syscall.ECONNREFUSED,
+	}
+	requests := map[string]bool{}
+	api := fake.NewClientset()
+	api.PrependReactor(
+		"create", "certificatesigningrequests", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			created := action.(clienttesting.CreateAction).GetObject().(*certificatesv1.CertificateSigningRequest)
+			requests[string(created.Spec.Request)] = true
+			if len(requests) <= len(failures) {
+				return true, nil, failures[len(requests)-1]
+			}
+			created.Name = "csr-a-01"
+			created.Status.Certificate = signing.sign(t, created.Spec.Request)
+			return false, nil, nil
+		},
+	)
+	err = c.renewClient(t.Context(), store, func() (kubernetes.Interface, error) { return api, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(requests) != len(failures)+1 {
+		t.Errorf("%d different requests, want one after each failure", len(requests))
+	}
+	if _, err := store.Current(); err != nil {
+		t.Error(err)
 	}
 }
 
