@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -17,15 +18,16 @@ type encryptionKey struct {
 	Digest string `json:"digest,omitempty"`
 }
 
-// readEncryptionKeys are those of an EncryptionConfiguration (k8s.io/apiserver/pkg/apis/apiserver/v1) that a template
-// of kube-apiserver has rendered. The first one encrypts.
-func readEncryptionKeys(path string) ([]encryptionKey, error) {
+// readEncryption returns the keys and resources of an EncryptionConfiguration (k8s.io/apiserver/pkg/apis/apiserver/v1)
+// that a template of kube-apiserver has rendered. The first key encrypts.
+func readEncryption(path string) (recorded, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return recorded{}, err
 	}
 	var configuration struct {
 		Resources []struct {
+			Resources []string
 			Providers []struct {
 				Secretbox struct {
 					Keys []struct{ Name, Secret string }
@@ -35,32 +37,59 @@ func readEncryptionKeys(path string) ([]encryptionKey, error) {
 		}
 	}
 	if err := json.Unmarshal(content, &configuration); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return recorded{}, fmt.Errorf("%s: %w", path, err)
 	}
-	var keys []encryptionKey
+	var found recorded
 	for _, resource := range configuration.Resources {
+		found.EncryptionResources = append(found.EncryptionResources, resource.Resources...)
 		for _, provider := range resource.Providers {
 			for _, key := range provider.Secretbox.Keys {
 				digest := sha256.Sum256([]byte(key.Secret))
-				keys = append(keys, encryptionKey{Name: key.Name, Digest: hex.EncodeToString(digest[:])})
+				found.EncryptionKeys = append(
+					found.EncryptionKeys, encryptionKey{Name: key.Name, Digest: hex.EncodeToString(digest[:])},
+				)
 			}
 			if provider.KMS.Name != "" {
-				keys = append(keys, encryptionKey{Name: provider.KMS.Name})
+				found.EncryptionKeys = append(found.EncryptionKeys, encryptionKey{Name: provider.KMS.Name})
 			}
 		}
 	}
-	return keys, nil
+	return found, nil
 }
 
-// checkEncryption compares the keys of what is encrypted in etcd with those of the last deploy.
-func (d Deployed) checkEncryption(last []encryptionKey) error {
-	if d.Encryption == "" || len(last) == 0 {
+// checkEncryption compares the keys and resources of what is encrypted in etcd with those of the last deploy.
+func (d Deployed) checkEncryption(last recorded) error {
+	if d.Encryption == "" || len(last.EncryptionKeys) == 0 {
 		return nil
 	}
-	keys, err := readEncryptionKeys(d.Encryption)
-	if err != nil || len(keys) == 0 {
+	current, err := readEncryption(d.Encryption)
+	if err != nil || len(current.EncryptionKeys) == 0 {
 		return err
 	}
+	return errors.Join(
+		checkEncryptionKeys(current.EncryptionKeys, last.EncryptionKeys),
+		checkEncryptionResources(current.EncryptionResources, last.EncryptionResources),
+	)
+}
+
+// checkEncryptionResources refuses to leave one out: what is in no list is read with identity, which refuses what is
+// encrypted (transformerFromOverrides in k8s.io/apiserver/pkg/server/options/encryptionconfig/config.go). The record of
+// an older release has none.
+func checkEncryptionResources(resources, last []string) error {
+	missing := slices.DeleteFunc(
+		slices.Clone(last), func(resource string) bool { return slices.Contains(resources, resource) },
+	)
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf(
+		"property encryption.resources lacks %s, which the last deploy encrypted, so these objects in etcd could "+
+			"not be read any more: add it again; the resources are now %s (compared as they are written); %s",
+		strings.Join(missing, ", "), strings.Join(resources, ", "), rotationHelp,
+	)
+}
+
+func checkEncryptionKeys(keys, last []encryptionKey) error {
 	switch {
 	case !slices.Contains(keys, last[0]):
 		return fmt.Errorf(

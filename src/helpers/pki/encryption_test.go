@@ -54,3 +54,31 @@ func TestRotationOfEncryptionKeys(t *testing.T) {
 		})
 	}
 }
+
+// TestRemovedEncryptionResource: what is encrypted of it in etcd could not be read.
+func TestRemovedEncryptionResource(t *testing.T) {
+	for name, test := range map[string]struct {
+		deploys [][]string // the resources of each
+		want    string     // of the last deploy; the others pass
+	}{
+		"added":        {[][]string{{"secrets"}, {"configmaps", "secrets"}}, ""},
+		"removed":      {[][]string{{"secrets", "configmaps"}, {"configmaps"}}, "lacks secrets, which"},
+		"all replaced": {[][]string{{"secrets", "configmaps"}, {"*."}}, "lacks secrets, configmaps, which"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			record := filepath.Join(dir, "certificates.json")
+			checkDeploys(t, record, len(test.deploys), func(i int) Deployed {
+				list := `"` + strings.Join(test.deploys[i], `", "`) + `"`
+				content := strings.Replace(encryptionOf("key1=a"), `"secrets"`, list, 1)
+				return Deployed{Encryption: write(t, dir, "encryption.json", content)}
+			}, test.want, "property encryption.resources", "add it again", record)
+		})
+	}
+	dir := t.TempDir()
+	older := Deployed{Encryption: write(t, dir, "encryption.json", encryptionOf("kms"))}
+	record := write(t, dir, "certificates.json", `{"encryption": {"encryption_keys": [{"name": "kms"}]}}`)
+	if err := older.CheckRotation(record, now); err != nil {
+		t.Errorf("a record without resources: %v", err)
+	}
+}

@@ -40,7 +40,7 @@ type Deployed struct {
 	Encryption string
 }
 
-// The names of the issuers and of the encryption keys in the record.
+// The names of the issuers, and of the encryption keys and resources, in the record.
 const (
 	issuersName    = "service_account.issuer"
 	encryptionName = "encryption"
@@ -57,7 +57,8 @@ type recorded struct {
 
 	Issuers []string `json:"issuers,omitempty"`
 
-	EncryptionKeys []encryptionKey `json:"encryption_keys,omitempty"`
+	EncryptionKeys      []encryptionKey `json:"encryption_keys,omitempty"`
+	EncryptionResources []string        `json:"encryption_resources,omitempty"`
 }
 
 // Keep records what a deploy ended with, for CheckRotation in the next one. Certificates without a CA are not recorded.
@@ -77,11 +78,11 @@ func (d Deployed) Keep(record string, now time.Time, log *slog.Logger) error {
 		kept[issuersName] = recorded{Issuers: d.Issuers}
 	}
 	if d.Encryption != "" {
-		keys, err := readEncryptionKeys(d.Encryption)
+		encryption, err := readEncryption(d.Encryption)
 		if err != nil {
 			return err
 		}
-		kept[encryptionName] = recorded{EncryptionKeys: keys}
+		kept[encryptionName] = encryption
 	}
 	for _, c := range d.Certificates {
 		if c.CA == "" {
@@ -135,7 +136,7 @@ func (d Deployed) CheckRotation(record string, now time.Time) error {
 	if problem := d.checkIssuers(last[issuersName].Issuers); problem != nil {
 		problems = append(problems, problem)
 	}
-	if problem := d.checkEncryption(last[encryptionName].EncryptionKeys); problem != nil {
+	if problem := d.checkEncryption(last[encryptionName]); problem != nil {
 		problems = append(problems, problem)
 	}
 	for _, c := range d.Certificates {
