@@ -38,6 +38,9 @@ var Usages = []Usage{UsageServer, UsageClient, UsagePeer, UsageCA}
 // expiryNotice is how long before the expiry of a certificate Check begins to warn.
 const expiryNotice = 30 * 24 * time.Hour
 
+// caHelp is where operators read how a CA is replaced.
+const caHelp = "see \"CAs\" in docs/operations.md"
+
 // maxFileSize limits a PEM file, in bytes; a bundle of a hundred CAs is much smaller.
 const maxFileSize = 4 << 20
 
@@ -144,7 +147,7 @@ func (k *checker) check() {
 		}
 		k.authorities(k.request.Certificate, chain)
 	} else {
-		k.dates(k.request.Certificate, leaf)
+		k.dates(k.request.Certificate, leaf, leafAdvice)
 		k.extendedKeyUsage(leaf)
 		k.names(leaf)
 	}
@@ -156,7 +159,24 @@ func (k *checker) check() {
 	}
 }
 
-func (k *checker) dates(file string, c *x509.Certificate) {
+// advice says how a certificate is replaced that expires or has expired.
+type advice struct{ expires, expired string }
+
+var (
+	leafAdvice = advice{
+		"issue it again (with CredHub: credhub regenerate -n NAME) and deploy before that",
+		"issue it again (with CredHub: credhub regenerate -n NAME) and deploy",
+	}
+	// A deploy in which VMs do not know each other's CA yet is refused (CheckRotation), unless the old one has expired.
+	caAdvice = advice{
+		"replace it before that in three deploys: all VMs trust both CAs, then use certificates of the new one, " +
+			"then trust the new one only; " + caHelp,
+		"issue it and all certificates that it has signed again (with CredHub: credhub regenerate -n NAME and " +
+			"credhub bulk-regenerate --signed-by NAME) and deploy; " + caHelp,
+	}
+)
+
+func (k *checker) dates(file string, c *x509.Certificate, replace advice) {
 	switch {
 	case k.now.Before(c.NotBefore):
 		k.problem(
@@ -168,16 +188,14 @@ func (k *checker) dates(file string, c *x509.Certificate) {
 	case k.now.After(c.NotAfter):
 		k.problem(
 			file,
-			"the certificate %s expired %s ago (now is %s): issue it again (with CredHub: credhub regenerate -n "+
-				"NAME) and deploy",
-			describe(c), k.now.Sub(c.NotAfter).Round(time.Second), stamp(k.now),
+			"the certificate %s expired %s ago (now is %s): %s",
+			describe(c), k.now.Sub(c.NotAfter).Round(time.Second), stamp(k.now), replace.expired,
 		)
 	case c.NotAfter.Sub(k.now) < expiryNotice:
 		k.warn(
 			file,
-			"the certificate %s expires in %d days: issue it again (with CredHub: credhub regenerate -n NAME) and "+
-				"deploy before that",
-			describe(c), int(c.NotAfter.Sub(k.now).Hours()/24),
+			"the certificate %s expires in %d days: %s",
+			describe(c), int(c.NotAfter.Sub(k.now).Hours()/24), replace.expires,
 		)
 	}
 }
@@ -207,7 +225,7 @@ func (k *checker) authorities(file string, bundle []*x509.Certificate) {
 		}
 	}
 	if len(current) == 0 {
-		k.dates(file, bundle[0])
+		k.dates(file, bundle[0], caAdvice)
 		return
 	}
 	for _, c := range bundle {
@@ -219,7 +237,7 @@ func (k *checker) authorities(file string, bundle []*x509.Certificate) {
 		}
 	}
 	if len(current) == 1 {
-		k.dates(file, current[0])
+		k.dates(file, current[0], caAdvice)
 	}
 }
 

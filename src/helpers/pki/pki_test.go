@@ -101,6 +101,8 @@ func TestCheck(t *testing.T) {
 	expired := issue(t, "late", root, func(c *x509.Certificate) { server(c); c.NotAfter = now.Add(-time.Hour) })
 	early := issue(t, "early", root, func(c *x509.Certificate) { server(c); c.NotBefore = now.Add(time.Hour) })
 	soon := issue(t, "soon", root, func(c *x509.Certificate) { server(c); c.NotAfter = now.Add(73 * time.Hour) })
+	rootSoon := issue(t, "root", nil, func(c *x509.Certificate) { ca(c); c.NotAfter = now.Add(73 * time.Hour) })
+	ofRootSoon := issue(t, "api", rootSoon, server)
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +136,14 @@ func TestCheck(t *testing.T) {
 		"any usage":        {UsagePeer, certificates(root), certificates(anyUsage), "", nil, nil, ""},
 		"CA with key":      {UsageCA, "", certificates(root), keyPEM(t, root.key), nil, nil, ""},
 		"expired CA in it": {UsageCA, "", certificates(expiredRoot, root), "", nil, nil, `the CA "CN=old root"`},
-		"expires soon":     {UsageServer, certificates(root), certificates(soon), "", nil, nil, "expires in 3 days"},
+		"expires soon": {
+			UsageServer, certificates(root), certificates(soon), "", nil, nil,
+			"expires in 3 days: issue it again (with CredHub: credhub regenerate -n NAME) and deploy before that",
+		},
+		"CA expires soon": {
+			UsageServer, certificates(rootSoon), certificates(ofRootSoon), "", nil, nil,
+			"expires in 3 days: replace it before that in three deploys",
+		},
 		"no intermediate": {
 			UsageServer, certificates(root), certificates(deep), "", nil,
 			[]string{`issued by "CN=between"`, `contains "CN=root"`}, "",
@@ -157,7 +166,8 @@ func TestCheck(t *testing.T) {
 		},
 		"CA cannot sign": {UsageCA, "", certificates(weakRoot), "", nil, []string{"keyCertSign"}, ""},
 		"CA expired": {
-			UsageCA, "", certificates(expiredRoot), "", nil, []string{`"CN=old root"`, "expired 1h0m0s ago"}, "",
+			UsageCA, "", certificates(expiredRoot), "", nil,
+			[]string{`"CN=old root"`, "expired 1h0m0s ago", "bulk-regenerate", `"CAs" in docs/operations.md`}, "",
 		},
 		"expired": {
 			UsageServer, certificates(root), certificates(expired), "", nil,
