@@ -149,7 +149,11 @@ func (d Deployed) CheckRotation(record string, now time.Time) error {
 		}
 	}
 	if len(problems) > 0 {
-		problems = append(problems, fmt.Errorf("(the certificates of the last deploy are recorded in %s)", record))
+		problems = append(problems, fmt.Errorf(
+			"(the certificates of the last deploy are recorded in %s; only if this VM was stopped during a whole "+
+				"rotation of the others, remove this file, and start the VM)",
+			record,
+		))
 	}
 	return errors.Join(problems...)
 }

@@ -68,7 +68,8 @@ func TestRotation(t *testing.T) {
 						t.Fatal("not refused")
 					}
 					for _, part := range []string{test.want, "property tls.x, file " + dir, "first deploy with both " +
-						"CAs in tls.x.ca", "docs/operations.md", record} {
+						"CAs in tls.x.ca", "docs/operations.md", record + "; only if this VM was stopped during a " +
+						"whole rotation of the others, remove this file"} {
 						if !strings.Contains(err.Error(), part) {
 							t.Errorf("%v\nwant %q", err, part)
 						}
