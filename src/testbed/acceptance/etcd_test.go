@@ -331,7 +331,8 @@ func (l *lab) backup(t *testing.T, control ...int) string {
 	return snapshot
 }
 
-// restore restores a snapshot, in base64, on these control VMs, the first of which is the bootstrap VM, as bbr does.
+// restore restores a snapshot, in base64, on these control VMs, the first of which is the bootstrap VM, as bbr does. It
+// runs the script restore there last: bbr takes the VMs in the Director's order.
 func (l *lab) restore(t *testing.T, snapshot string, control ...int) {
 	t.Helper()
 	for _, i := range control {
@@ -343,7 +344,7 @@ func (l *lab) restore(t *testing.T, snapshot string, control ...int) {
 		t.Fatalf("next to running members: %v\n%s", err, out)
 	}
 	l.onAll(t, control, bbrScripts+"pre-restore-lock")
-	l.onAll(t, control, restore)
+	l.onAll(t, append(slices.Clone(control[1:]), control[0]), restore)
 	l.onAll(t, control, bbrScripts+"post-restore-unlock")
 }
 

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,8 @@ import (
 var (
 	pidfiles = regexp.MustCompile(`(?m)^check process (\S+)\n  with pidfile (\S+)$`)
 	dataDirs = regexp.MustCompile(`dataDir: (\S+)`)
+	// instanceFiles are files about the VM's instance.
+	instanceFiles = regexp.MustCompile(`/var/vcap/instance/(\w+)`)
 )
 
 // TestPidfilesAreWhereOnlyRootWrites: monit takes a process for running while its pidfile names one, whoever wrote it
@@ -49,6 +52,37 @@ func TestPidfilesAreWhereOnlyRootWrites(t *testing.T) {
 	}
 	if len(found) < 20 {
 		t.Errorf("only %d processes found", len(found))
+	}
+}
+
+// TestInstanceFilesAreTheAgents: bosh-agent writes four files about an instance, and the Director's records of DNS
+// (writeInstanceData in agent/action/apply.go, Run in agent/action/sync_dns.go).
+func TestInstanceFilesAreTheAgents(t *testing.T) {
+	found := 0
+	for _, job := range jobNames(t) {
+		for name, content := range mustRender(t, job, inputFor(t, job)) {
+			for _, m := range instanceFiles.FindAllStringSubmatch(string(content), -1) {
+				found++
+				if !slices.Contains([]string{"id", "az", "name", "deployment", "dns"}, m[1]) {
+					t.Errorf("job %s: %s names %s, which bosh-agent does not write", job, name, m[0])
+				}
+			}
+		}
+	}
+	if found < 2 {
+		t.Errorf("only %d files of the instance found", found)
+	}
+}
+
+// TestRestoreStartsEtcdOnTheBootstrapVM: the members of all other VMs join it.
+func TestRestoreStartsEtcdOnTheBootstrapVM(t *testing.T) {
+	for _, bootstrap := range []bool{true, false} {
+		in := inputFor(t, "etcd")
+		in.Spec = values{"bootstrap": bootstrap}
+		script := string(mustRender(t, "etcd", in)["bin/bbr/restore"])
+		if starts := strings.HasSuffix(script, "\nexec /var/vcap/jobs/etcd/bin/switch start\n"); starts != bootstrap {
+			t.Errorf("bootstrap is %v, the script starts etcd: %v\n%s", bootstrap, starts, script)
+		}
 	}
 }
 

@@ -75,8 +75,8 @@ type ApplySpec struct {
 	Packages []Package `json:"packages"` // in any order
 }
 
-// Instance identifies a VM's instance in the deployment; it is written to /var/vcap/instance and
-// /var/vcap/bosh/spec.json.
+// Instance identifies a VM's instance in the deployment; it is written to /var/vcap/bosh/spec.json, and in part to
+// /var/vcap/instance.
 type Instance struct {
 	Deployment string `json:"deployment"`
 	Group      string `json:"group"`

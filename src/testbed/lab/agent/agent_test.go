@@ -130,7 +130,7 @@ func TestApplyInstallsJobsAndPackages(t *testing.T) {
 		{"grep -c /var/vcap/data/packages/tool /proc/self/mountinfo", "1"},
 		{"stat -c '%a %U %G' /var/vcap/sys/log/a /var/vcap/sys/run/a /var/vcap/data/a", "770 root vcap\n770 root " +
 			"vcap\n770 root vcap"},
-		{"cd /var/vcap/instance; cat id; echo; cat az; echo; cat bootstrap", "abc\nz1\ntrue"},
+		{"cd /var/vcap/instance; ls; cat id; echo; cat az", "az\ndeployment\nid\nname\nabc\nz1"},
 		{"ls /var/vcap/monit/job", ""}, // monit is configured by Start
 	} {
 		if got := sh(t, v, c.script); got != c.want {

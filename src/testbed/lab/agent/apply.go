@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/google/renameio/v2"
@@ -349,10 +348,10 @@ func removeVersion(path string) error {
 	}
 }
 
+// writeInstance writes the files that bosh-agent writes, and no others (writeInstanceData in agent/action/apply.go).
 func (h *host) writeInstance(s ApplySpec) error {
 	for name, value := range map[string]string{
 		"id": s.Instance.ID, "az": s.Instance.AZ, "name": s.Instance.Group, "deployment": s.Instance.Deployment,
-		"index": strconv.Itoa(s.Instance.Index), "bootstrap": strconv.FormatBool(s.Instance.Bootstrap),
 	} {
 		if err := atomicfile.Write(h.vm.HostPath(filepath.Join(instanceDir, name)), []byte(value), 0o644); err != nil {
 			return err
