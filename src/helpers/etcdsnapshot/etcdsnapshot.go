@@ -98,26 +98,42 @@ func (c *Config) Save(ctx context.Context, path string) (Info, error) {
 	if _, err := os.Lstat(path); err == nil {
 		return Info{}, fmt.Errorf("%s exists already", path)
 	}
-	id := c.members.Client
-	access := []string{
-		"--endpoints=" + c.Endpoint, "--cacert=" + id.CA, "--cert=" + id.Certificate, "--key=" + id.PrivateKey,
-	}
-	// Without etcd, snapshot save waits for ever. endpoint health would fail while etcd refuses writes because its
-	// quota is used up (etcdctl/ctlv3/command/ep_command.go).
-	alarms, err := c.run(ctx, "etcdctl", append(access, "alarm", "list")...)
-	if err != nil {
+	if err := c.sound(ctx); err != nil {
 		return Info{}, err
 	}
+	return c.save(ctx, path)
+}
+
+// access are the flags with which etcdctl connects to this VM's member.
+func (c *Config) access() []string {
+	id := c.members.Client
+	return []string{
+		"--endpoints=" + c.Endpoint, "--cacert=" + id.CA, "--cert=" + id.Certificate, "--key=" + id.PrivateKey,
+	}
+}
+
+// sound fails if etcd does not answer, or has found that its data is corrupt.
+func (c *Config) sound(ctx context.Context) error {
+	// Without etcd, snapshot save waits for ever. endpoint health would fail while etcd refuses writes because its
+	// quota is used up (etcdctl/ctlv3/command/ep_command.go).
+	alarms, err := c.run(ctx, "etcdctl", append(c.access(), "alarm", "list")...)
+	if err != nil {
+		return err
+	}
 	if strings.Contains(string(alarms), "CORRUPT") {
-		return Info{}, fmt.Errorf(
+		return fmt.Errorf(
 			"etcd has the alarm CORRUPT: %s; no snapshot is taken, since it could be of the corrupt data, and would "+
 				"take the place of a good one",
 			strings.TrimSpace(string(alarms)),
 		)
 	}
+	return nil
+}
+
+func (c *Config) save(ctx context.Context, path string) (Info, error) {
 	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
-	if _, err := c.run(ctx, "etcdctl", append(access, "snapshot", "save", path)...); err != nil {
+	if _, err := c.run(ctx, "etcdctl", append(c.access(), "snapshot", "save", path)...); err != nil {
 		return Info{}, err
 	}
 	return c.Check(ctx, path)

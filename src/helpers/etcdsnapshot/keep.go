@@ -99,7 +99,13 @@ func (c *Config) Take(ctx context.Context, now time.Time, log *slog.Logger) (str
 	if err := removeAbandoned(root, now, log); err != nil {
 		return "", err
 	}
-	if err := c.space(); err != nil {
+	if err := c.prune(root, log); err != nil { // the number to keep may have been lowered
+		return "", err
+	}
+	if err := c.sound(ctx); err != nil {
+		return "", err
+	}
+	if err := c.makeRoom(root, log); err != nil {
 		return "", err
 	}
 	name := prefix + now.UTC().Format(stamp) + suffix
@@ -107,25 +113,56 @@ func (c *Config) Take(ctx context.Context, now time.Time, log *slog.Logger) (str
 		return "", err
 	}
 	path := filepath.Join(c.Dir, name)
-	info, err := c.Save(ctx, path)
+	info, err := c.save(ctx, path)
 	if err != nil {
 		_ = root.Remove(name)
 		_ = root.Remove(name + partial)
 		return "", err
 	}
 	log.Info("snapshot taken", "path", path, "bytes", info.Size, "revisions", info.Revisions, "etcd", info.Version)
+	return path, c.prune(root, log)
+}
+
+// prune removes the oldest snapshots beyond the number to keep.
+func (c *Config) prune(root *os.Root, log *slog.Logger) error {
 	names, err := c.list()
-	if err != nil {
-		return path, err
+	for ; err == nil && len(names) > c.Keep; names = names[1:] {
+		err = remove(root, names[0], log)
 	}
-	for len(names) > c.Keep {
-		if err := root.Remove(names[0]); err != nil {
-			return path, err
+	return err
+}
+
+// makeRoom removes the oldest snapshots, but not the newest one, while the disk has too little room for another one. It
+// removes none if that would not be enough.
+func (c *Config) makeRoom(root *os.Root, log *slog.Logger) error {
+	names, err := c.list()
+	for ; err == nil; names = names[1:] {
+		lack := c.space(0)
+		if lack == nil || len(names) < 2 || c.space(size(root, names[:len(names)-1])) != nil {
+			return lack
 		}
-		log.Info("old snapshot removed", "name", names[0])
-		names = names[1:]
+		err = remove(root, names[0], log)
 	}
-	return path, nil
+	return err
+}
+
+// size is that of all these files that are still there.
+func size(root *os.Root, names []string) int64 {
+	var sum int64
+	for _, name := range names {
+		if info, err := root.Lstat(name); err == nil {
+			sum += info.Size()
+		}
+	}
+	return sum
+}
+
+func remove(root *os.Root, name string, log *slog.Logger) error {
+	err := root.Remove(name)
+	if err == nil {
+		log.Info("old snapshot removed", "name", name)
+	}
+	return err
 }
 
 // removeAbandoned removes what snapshots left that were killed.
@@ -163,8 +200,8 @@ func reserve(root *os.Root, name string) error {
 	return nil
 }
 
-// space fails if the disk has less room than twice the size of the database.
-func (c *Config) space() error {
+// space fails if the disk has less room than twice the size of the database, even with so many bytes removed from it.
+func (c *Config) space(removed int64) error {
 	stat, err := os.Stat(filepath.Join(c.members.DataDir, "member", "snap", "db"))
 	if err != nil {
 		return err
@@ -173,10 +210,10 @@ func (c *Config) space() error {
 	if err := syscall.Statfs(c.Dir, &disk); err != nil {
 		return err
 	}
-	if free := int64(disk.Bavail) * disk.Bsize; free < 2*stat.Size() {
+	if free := int64(disk.Bavail) * disk.Bsize; free+removed < 2*stat.Size() {
 		return fmt.Errorf(
 			"%s has %d bytes left, less than twice the size of the database (%d): a snapshot could fill the disk of "+
-				"etcd; lower snapshots.keep or enlarge the persistent disk",
+				"etcd; enlarge the persistent disk, or remove what else is on it",
 			c.Dir, free, stat.Size(),
 		)
 	}
