@@ -93,10 +93,14 @@ type Info struct {
 	Size      int64
 }
 
-// Save writes a snapshot of this VM's member to a file, which must not exist, and checks it.
+// Save writes a snapshot of this VM's member to a file, which must not exist, and checks it. Like Take, it writes none
+// that would fill the disk.
 func (c *Config) Save(ctx context.Context, path string) (Info, error) {
 	if _, err := os.Lstat(path); err == nil {
 		return Info{}, fmt.Errorf("%s exists already", path)
+	}
+	if err := c.space(filepath.Dir(path), 0); err != nil {
+		return Info{}, err
 	}
 	if err := c.sound(ctx); err != nil {
 		return Info{}, err

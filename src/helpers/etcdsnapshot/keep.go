@@ -137,8 +137,8 @@ func (c *Config) prune(root *os.Root, log *slog.Logger) error {
 func (c *Config) makeRoom(root *os.Root, log *slog.Logger) error {
 	names, err := c.list()
 	for ; err == nil; names = names[1:] {
-		lack := c.space(0)
-		if lack == nil || len(names) < 2 || c.space(size(root, names[:len(names)-1])) != nil {
+		lack := c.space(c.Dir, 0)
+		if lack == nil || len(names) < 2 || c.space(c.Dir, size(root, names[:len(names)-1])) != nil {
 			return lack
 		}
 		err = remove(root, names[0], log)
@@ -200,21 +200,22 @@ func reserve(root *os.Root, name string) error {
 	return nil
 }
 
-// space fails if the disk has less room than twice the size of the database, even with so many bytes removed from it.
-func (c *Config) space(removed int64) error {
+// space fails if the disk of a directory has less room than twice the size of the database, even with so many bytes
+// removed from it.
+func (c *Config) space(dir string, removed int64) error {
 	stat, err := os.Stat(filepath.Join(c.members.DataDir, "member", "snap", "db"))
 	if err != nil {
 		return err
 	}
 	var disk syscall.Statfs_t
-	if err := syscall.Statfs(c.Dir, &disk); err != nil {
+	if err := syscall.Statfs(dir, &disk); err != nil {
 		return err
 	}
 	if free := int64(disk.Bavail) * disk.Bsize; free+removed < 2*stat.Size() {
 		return fmt.Errorf(
 			"%s has %d bytes left, less than twice the size of the database (%d): a snapshot could fill the disk of "+
-				"etcd; enlarge the persistent disk, or remove what else is on it",
-			c.Dir, free, stat.Size(),
+				"etcd; enlarge the persistent disk, or remove what else is on it, such as old snapshots",
+			dir, free, stat.Size(),
 		)
 	}
 	return nil

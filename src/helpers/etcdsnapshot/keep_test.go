@@ -2,6 +2,7 @@ package etcdsnapshot
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -77,5 +78,24 @@ func TestRoomForASnapshot(t *testing.T) {
 				t.Errorf("%v %v, want %v", names, err, test.want)
 			}
 		})
+	}
+}
+
+// TestSaveRefusesToFillTheDisk: bbr has its backup on the disk of etcd, whose reserve root may use.
+func TestSaveRefusesToFillTheDisk(t *testing.T) {
+	c := onFullDisk(t)
+	called := filepath.Join(c.Programs, "called")
+	if err := os.WriteFile(
+		filepath.Join(c.Programs, "etcdctl"), []byte("#!/bin/sh\ntouch "+called+"\n"), 0o700,
+	); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if _, err := c.Save(t.Context(), filepath.Join(dir, "etcd.db")); err == nil ||
+		!strings.Contains(err.Error(), dir+" has ") || !strings.Contains(err.Error(), "enlarge the persistent disk") {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(called); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("etcdctl was called: %v", err)
 	}
 }
