@@ -52,17 +52,26 @@ upgrade() {
   run_errands
 }
 
-# owned TYPE: the ARNs of the cluster's resources. The cloud controller and the volumes' driver tag what they create as owned; what
-# operators create has the value shared, and VMs have it too.
+# owned TYPE: the ARNs of the cluster's resources. The cloud controller tags what it creates as owned; what operators create has the value
+# shared, and VMs have it too. The tagging API goes on for a while to list what was deleted.
 owned() {
   aws resourcegroupstaggingapi get-resources --resource-type-filters "$1" \
     --tag-filters "Key=kubernetes.io/cluster/$cluster,Values=owned" --query 'ResourceTagMappingList[].ResourceARN' --output text
 }
 
-# Load balancers come first: they use target groups and security groups. What owned finds is assigned first: a failure in the word list of
-# a for loop would go unnoticed.
+# remove ARGUMENT…: runs an aws command that deletes something, which may be gone.
+remove() {
+  local output
+  output=$(aws "$@" 2>&1) || [[ $output == *NotFound\)* ]] || {
+    echo "$output" >&2
+    return 1
+  }
+}
+
+# Load balancers come first: they use target groups and security groups. What is found is assigned first: a failure in the word list of a
+# for loop would go unnoticed.
 sweep() {
-  local deployments found arn
+  local deployments found arn id
   deployments=$(bosh deployments --column=name)
   if grep -qw "$cluster" <<<"$deployments"; then
     echo "$cluster is deployed: nothing is swept"
@@ -81,24 +90,46 @@ sweep() {
   found=$(owned elasticloadbalancing:targetgroup)
   for arn in $found; do
     echo "deleting $arn"
-    aws elbv2 delete-target-group --target-group-arn "$arn"
+    remove elbv2 delete-target-group --target-group-arn "$arn"
   done
-  found=$(owned ec2:volume)
-  for arn in $found; do
-    echo "deleting $arn"
-    aws ec2 delete-volume --volume-id "${arn##*/}"
+  # The EBS CSI driver's, by both of its tags (CreateVolume and CreateSnapshot in pkg/driver/controller.go of its source): disks of BOSH have
+  # the cluster's too.
+  local created=("Name=tag-key,Values=kubernetes.io/cluster/$cluster" "Name=tag:ebs.csi.aws.com/cluster,Values=true")
+  found=$(aws ec2 describe-volumes --filters "${created[@]}" --query 'Volumes[].VolumeId' --output text)
+  for id in $found; do
+    echo "deleting $id"
+    remove ec2 delete-volume --volume-id "$id"
   done
-  found=$(owned ec2:security-group)
-  for arn in $found; do
-    echo "deleting $arn"
-    delete_security_group "${arn##*/}"
+  found=$(aws ec2 describe-snapshots --owner-ids self --filters "${created[@]}" --query 'Snapshots[].SnapshotId' --output text)
+  for id in $found; do
+    echo "deleting $id"
+    remove ec2 delete-snapshot --snapshot-id "$id"
   done
+  found=$(aws ec2 describe-security-groups --filters "Name=tag:kubernetes.io/cluster/$cluster,Values=owned" \
+    --query 'SecurityGroups[].GroupId' --output text)
+  for id in $found; do
+    echo "deleting $id"
+    revoke_rules "$id"
+    delete_security_group "$id"
+  done
+}
+
+# revoke_rules GROUP: revokes the rules that let a load balancer's group into the nodes' group. EC2 keeps a group that a rule names. A
+# permission can name several groups: only this one is taken out.
+revoke_rules() {
+  local found group permissions
+  found=$(aws ec2 describe-security-groups --filters "Name=ip-permission.group-id,Values=$1" --output json | jq -r --arg named "$1" \
+    '.SecurityGroups[] | "\(.GroupId) \([.IpPermissions[] | select(any(.UserIdGroupPairs[]; .GroupId == $named)) |
+      {IpProtocol, FromPort, ToPort, UserIdGroupPairs: [{GroupId: $named}]} | with_entries(select(.value != null))])"')
+  while read -r group permissions; do
+    [[ -z $group ]] || remove ec2 revoke-security-group-ingress --group-id "$group" --ip-permissions "$permissions"
+  done <<<"$found"
 }
 
 # The network interfaces of a deleted load balancer use its security group for some minutes more.
 delete_security_group() {
   local deadline=$((SECONDS + 600))
-  until aws ec2 delete-security-group --group-id "$1"; do
+  until remove ec2 delete-security-group --group-id "$1"; do
     ((SECONDS < deadline)) || fail "security group $1 is still in use after ten minutes"
     sleep 15
   done

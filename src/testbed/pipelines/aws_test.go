@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// fakeAWS answers like an account with one resource of each kind that clusters leave, and lets the security group go at
-// the second attempt, as EC2 does while a load balancer's network interfaces still use it.
+// fakeAWS answers like an account with what clusters leave, of which those called gone are deleted meanwhile, and lets
+// the security group go at the second attempt, as EC2 does while a load balancer's network interfaces still use it, and
+// only once no rule names it.
 const fakeAWS = `#!/bin/bash
 echo "aws $*" >>"$CALLS"
 if [[ -n $FAILS && $* == *"$FAILS"* ]]; then
@@ -20,12 +21,19 @@ if [[ -n $FAILS && $* == *"$FAILS"* ]]; then
   exit 254
 fi
 case "$*" in
+  *"delete-"*gone*) echo "An error occurred (Invalid${2#delete-}.NotFound) when calling the operation" >&2; exit 254 ;;
   *elasticloadbalancing:loadbalancer*) echo arn:aws:elasticloadbalancing:r:1:loadbalancer/a1 \
     arn:aws:elasticloadbalancing:r:1:loadbalancer/net/a2/f00 ;;
   *elasticloadbalancing:targetgroup*) echo arn:aws:elasticloadbalancing:r:1:targetgroup/k8s-x/f01 ;;
-  *ec2:volume*) echo arn:aws:ec2:r:1:volume/vol-1 ;;
-  *ec2:security-group*) echo arn:aws:ec2:r:1:security-group/sg-1 ;;
-  *delete-security-group*) [[ $(grep -c delete-security-group "$CALLS") -gt 1 ]] ;;
+  *describe-volumes*) echo vol-gone vol-1 ;;
+  *describe-snapshots*) echo snap-gone snap-1 ;;
+  *describe-security-groups*=sg-1\ *) echo '{"SecurityGroups": [{"GroupId": "sg-nodes", "IpPermissions": [
+    {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": "sg-nodes"}, {"GroupId": "sg-1", "UserId": "1"}]},
+    {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "UserIdGroupPairs": [], "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
+  ]}]}' ;;
+  *describe-security-groups*Name=ip-permission*) echo '{"SecurityGroups": []}' ;;
+  *describe-security-groups*) echo sg-gone sg-1 ;;
+  *delete-security-group*) grep -q revoke "$CALLS" && [[ $(grep -c "$*" "$CALLS") -gt 1 ]] ;;
 esac
 `
 
@@ -60,24 +68,40 @@ func runAWS(t *testing.T, deployed string, args ...string) (calls []string, outp
 
 // A deployed cluster and clusters that are not of the pipeline must survive a sweep.
 func TestSweepDeletesOnlyWhatIsLeft(t *testing.T) {
+	const created = "Name=tag-key,Values=kubernetes.io/cluster/ci-deploy Name=tag:ebs.csi.aws.com/cluster,Values=true "
 	calls, output, err := runAWS(t, "", "sweep", "ci-deploy")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
 	var deleted []string
 	for _, call := range calls {
-		if strings.Contains(call, "Key=") &&
-			!strings.Contains(call, "Key=kubernetes.io/cluster/ci-deploy,Values=owned ") {
-			t.Errorf("other resources are selected: %s", call)
+		for lookup, want := range map[string]string{
+			"get-resources":      "Key=kubernetes.io/cluster/ci-deploy,Values=owned ",
+			"describe-volumes":   created,
+			"describe-snapshots": "--owner-ids self --filters " + created,
+		} {
+			if strings.Contains(call, lookup) && !strings.Contains(call, want) {
+				t.Errorf("other resources are selected: %s", call)
+			}
 		}
-		if strings.Contains(call, "delete-") {
+		if strings.Contains(call, "describe-security-groups") && !strings.Contains(call, "=ip-permission.group-id,") &&
+			!strings.Contains(call, "=tag:kubernetes.io/cluster/ci-deploy,Values=owned ") {
+			t.Errorf("other security groups are selected: %s", call)
+		}
+		if strings.Contains(call, "delete-") || strings.Contains(call, "revoke-") {
 			deleted = append(deleted, call)
 		}
 	}
 	want := `aws elb delete-load-balancer --load-balancer-name a1
 aws elbv2 delete-load-balancer --load-balancer-arn arn:aws:elasticloadbalancing:r:1:loadbalancer/net/a2/f00
 aws elbv2 delete-target-group --target-group-arn arn:aws:elasticloadbalancing:r:1:targetgroup/k8s-x/f01
+aws ec2 delete-volume --volume-id vol-gone
 aws ec2 delete-volume --volume-id vol-1
+aws ec2 delete-snapshot --snapshot-id snap-gone
+aws ec2 delete-snapshot --snapshot-id snap-1
+aws ec2 delete-security-group --group-id sg-gone
+aws ec2 revoke-security-group-ingress --group-id sg-nodes --ip-permissions ` +
+		`[{"IpProtocol":"-1","UserIdGroupPairs":[{"GroupId":"sg-1"}]}]
 aws ec2 delete-security-group --group-id sg-1
 aws ec2 delete-security-group --group-id sg-1`
 	if got := strings.Join(deleted, "\n"); got != want {
@@ -89,12 +113,14 @@ aws ec2 delete-security-group --group-id sg-1`
 		strings.Contains(strings.Join(calls, "\n"), "aws ") {
 		t.Errorf("a deployed cluster: %v, %s, calls %q", err, output, calls)
 	}
-	for _, lookup := range []string{
-		"elasticloadbalancing:loadbalancer", "elasticloadbalancing:targetgroup", "ec2:volume", "ec2:security-group",
+	for _, call := range []string{
+		"elasticloadbalancing:loadbalancer", "elasticloadbalancing:targetgroup", "describe-volumes",
+		"describe-snapshots", "describe-security-groups --filters Name=tag:", "Name=ip-permission.group-id",
+		"delete-volume", "delete-snapshot", "revoke-security-group-ingress",
 	} {
-		t.Setenv("FAILS", lookup)
-		if _, output, err := runAWS(t, "", "sweep", "ci-deploy"); err == nil {
-			t.Errorf("nobody learns that %s could not be looked up:\n%s", lookup, output)
+		t.Setenv("FAILS", call)
+		if _, output, err := runAWS(t, "", "sweep", "ci-deploy"); err == nil || !strings.Contains(output, "Expired") {
+			t.Errorf("nobody learns that %s failed: %v\n%s", call, err, output)
 		}
 	}
 	t.Setenv("FAILS", "")
