@@ -15,6 +15,7 @@ PROGRAMS := KUBERNETES_BIN_DIR=$(CURDIR)/$(BUILD)/components/kubernetes/bin ETCD
   AWS_CLOUD_CONTROLLER_MANAGER_BIN=$(CURDIR)/$(BUILD)/components/cloud-provider-aws/bin/aws-cloud-controller-manager \
   COMPONENTS_DIR=$(CURDIR)/$(BUILD)/components PROMTOOL_BIN=$(CURDIR)/$(BUILD)/bin/promtool \
   VSPHERE_CLOUD_CONTROLLER_MANAGER_BIN=$(CURDIR)/$(BUILD)/bin/vsphere-cloud-controller-manager
+PROMETHEUS := PROMETHEUS_BIN=$(CURDIR)/$(BUILD)/bin/prometheus
 
 # What the programs of one make have to do together, with the seconds that each step takes on two cores when nothing is built yet;
 # they show how far the whole is, and keep the times for the next run. src/release/progress reads both.
@@ -78,6 +79,9 @@ images: components release-tool ## Write the container images that clusters need
 
 .PHONY: release
 ifdef CANDIDATE
+ifneq ($(filter-out bench-drill bench-pods,$(filter bench bench-%,$(MAKECMDGOALS))),)
+$(error CANDIDATE is "$(CANDIDATE)", but $(MAKECMDGOALS) measures what is built here: leave CANDIDATE out; only bench-drill and bench-pods take it)
+endif
 release:
 	@install -D -m 644 "$(CANDIDATE)" $(BUILD)/release/kubernetes.tgz
 	@echo "release: $(CANDIDATE), which was built before"
@@ -132,7 +136,9 @@ pictures: release lab ## Draw the pictures of README.md from real runs in a lab,
 .PHONY: picture-of-dashboard
 picture-of-dashboard: export DASHBOARD := $(CURDIR)/docs/images/dashboard.svg
 picture-of-dashboard: release lab ## Draw the dashboard from a real Prometheus in a lab, into docs/images; needs root
-	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 $(UNCACHED) -timeout 60m -v -run '^TestSoakMonitoring$$' ./acceptance
+	@ci/setup.sh busybox-static
+	@ci/prometheus.sh prometheus
+	@cd src/testbed && $(PROGRAMS) $(PROMETHEUS) ACCEPTANCE=1 SOAK=1 $(UNCACHED) -timeout 60m -v -run '^TestSoakMonitoring$$' ./acceptance
 
 ##: Test
 
@@ -158,7 +164,7 @@ test-ops-files: setup ## Render the manifest with every ops-file, and check the 
 # alone, which tells a fault from a lack of processors. Go keeps the results of packages that passed, but for TEMPLATES.
 test-programs: TEMPLATES := ./templates
 .PHONY: test-lab test-programs test-acceptance test-first-cluster
-test-lab: release lab ## Run test-acceptance and test-first-cluster, and test-programs beside them
+test-lab: components release lab ## Run test-acceptance and test-first-cluster, and test-programs beside them
 	@echo "test-lab: test-programs runs beside the tests of clusters and writes to $(BUILD)/test-programs.log"
 	@log=$(BUILD)/test-programs.log; clusters=0; \
 	  $(MAKE) test-programs >$$log 2>&1 & programs=$$!; \
@@ -166,7 +172,7 @@ test-lab: release lab ## Run test-acceptance and test-first-cluster, and test-pr
 	  wait $$programs && echo "test-lab: test-programs passed" || { cat $$log; \
 	    echo "test-lab: test-programs failed beside the tests of clusters and runs again, alone"; \
 	    $(MAKE) test-programs $$(awk '$$1 == "ok" && $$2 ~ /testbed\/templates$$/ { print "TEMPLATES=" }' $$log); } && exit $$clusters
-test-programs: release lab ## Run the tests with real programs and VMs; needs root
+test-programs: components release lab ## Run the tests with real programs and VMs; needs root
 	@ci/setup.sh rsyslog rsyslog-gnutls
 	@ci/prometheus.sh promtool
 	@ci/vsphere.sh
@@ -179,6 +185,7 @@ test-acceptance: release lab ## Deploy in labs and look at the clusters; needs r
 	@ci/setup.sh busybox-static
 	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 $(UNCACHED) -timeout 60m -v ./acceptance
 test-first-cluster: release lab ## Run the commands of docs/first-cluster.md with a cluster in a lab; needs root
+	@ci/setup.sh busybox-static
 	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 $(UNCACHED) -timeout 20m -v -run 'InLab$$' ./firstcluster
 
 .PHONY: soak
@@ -186,7 +193,7 @@ soak: components release lab ## Run the tests that are slow by nature, in labs, 
 	@ci/setup.sh strace busybox-static
 	@ci/prometheus.sh promtool prometheus
 	@$(PREVIOUS_KUBERNETES)
-	@cd src/testbed && $(PROGRAMS) PROMETHEUS_BIN=$(CURDIR)/$(BUILD)/bin/prometheus ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 3h -v -run '^TestSoak' ./acceptance
+	@cd src/testbed && $(PROGRAMS) $(PROMETHEUS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 3h -v -run '^TestSoak' ./acceptance
 	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 30m -v -run '^TestSoak' ./firstcluster
 	@$(MAKE) csi-sanity
 	@$(MAKE) storage-conformance
@@ -224,6 +231,7 @@ gateway-conformance: components ## Run the conformance tests of Gateway API; res
 
 .PHONY: bench bench-size bench-deploy bench-updates bench-sizes bench-restore bench-faults bench-storage bench-providers bench-preflight bench-joins bench-pods bench-drill bench-defragment bench-rotation bench-tool
 bench: release lab bench-tool ## Measure all; prints ratios (two hours; BENCH_CLONE=1 adds clone to cluster, an hour)
+	@ci/setup.sh strace
 	@$(PREVIOUS_KUBERNETES)
 	@status=0; \
 	  $(BUILD)/bin/bench --accounts 2000 size deploy sizes updates restore faults storage preflight $(if $(filter 1,$(BENCH_CLONE)),clone) || status=1; \
@@ -242,6 +250,7 @@ bench-sizes: release lab bench-tool ## Measure deploys of one, three and five VM
 bench-restore: release lab bench-tool ## Measure the restore of a snapshot of etcd, per 100 MB
 	@$(BUILD)/bin/bench restore
 bench-faults: release lab bench-tool ## Measure the time to recover from faults: processes, VMs, networks
+	@ci/setup.sh strace
 	@$(BUILD)/bin/bench faults
 bench-storage: release lab bench-tool ## Measure claims, calls of EC2, and what storage adds in memory and size
 	@$(BUILD)/bin/bench storage
@@ -258,7 +267,8 @@ bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once, 
 bench-joins: release ## Measure joins a second and the time to a certificate under attack against the same without one
 	@cd src/helpers && $(PROGRAMS) go test -run '^$$' -bench JoinsUnderAttack -benchtime 1x ./join | \
 	  $(FIGURES)
-bench-pods: release lab ## Measure what pods on AWS have: time to credentials, calls and memory of load balancers, memory for KMS, queries to DNS
+bench-pods: components release lab ## Measure what pods on AWS have: time to credentials, calls and memory of load balancers, memory for KMS, queries to DNS
+	@cd src/testbed && $(PROGRAMS) SOAK=1 $(UNCACHED) -timeout 30m -v -run '^TestManyServiceAccounts$$' ./templates | $(FIGURES)
 	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 $(UNCACHED) -timeout 90m -v -run '^TestSoak(PodRoles|LoadBalancers|Gateways|KMS|NodeDNS)$$' \
 	  ./acceptance | $(FIGURES)
 bench-drill: release lab ## Measure how long it takes until a cluster is back that lost its quorum, or all control VMs and disks
@@ -270,7 +280,7 @@ bench-defragment: release ## Measure how long three full databases of etcd are d
 bench-rotation: bench-tool ## Measure what logrotate loses of a log to which 10,000 lines a second are written
 	@ci/setup.sh logrotate
 	@$(BUILD)/bin/bench rotation
-bench-tool:
+bench-tool: setup
 	@ci/go-build.sh bench $(BUILD)/bin testbed ./cmd/bench
 
 ##: Continuous integration (ci/README.md)

@@ -186,6 +186,47 @@ func TestTasksBuildWhatTheyRun(t *testing.T) {
 	}
 }
 
+// TestTargetsHaveWhatTheyRun looks at what make would do where nothing is installed and built yet.
+func TestTargetsHaveWhatTheyRun(t *testing.T) {
+	const candidate = "CANDIDATE=kubernetes.tgz"
+	for _, test := range []struct {
+		arguments, want []string
+	}{
+		{[]string{"bench-faults"}, []string{"ci/setup.sh strace", ".build/bin/bench faults"}},
+		{[]string{"bench-pods"}, []string{"-run '^TestManyServiceAccounts$' ./templates"}},
+		{[]string{"bench-pods", candidate}, []string{".build/bin/components", "TestSoak(PodRoles"}},
+		{[]string{"bench-preflight"}, []string{"ci/setup.sh", ".build/bin/bench preflight"}},
+		{
+			[]string{"picture-of-dashboard"},
+			[]string{
+				"ci/setup.sh busybox-static", "ci/prometheus.sh prometheus", "PROMETHEUS_BIN=", "^TestSoakMonitoring$",
+			},
+		},
+		{[]string{"test-first-cluster", candidate}, []string{"ci/setup.sh busybox-static", "./firstcluster"}},
+		{[]string{"test-programs", candidate}, []string{".build/bin/components", "ci/setup.sh rsyslog"}},
+	} {
+		command := exec.Command("make", append([]string{"-n"}, test.arguments...)...)
+		command.Dir = root
+		out, err := command.CombinedOutput()
+		if err != nil {
+			t.Errorf("make %q: %v\n%s", test.arguments, err, out)
+		}
+		var found bool
+		rest := string(out)
+		for _, want := range test.want {
+			if _, rest, found = strings.Cut(rest, want); !found {
+				t.Errorf("make %q runs no %q, or not in the order of %q:\n%s", test.arguments, want, test.want, out)
+				break
+			}
+		}
+	}
+	command := exec.Command("make", "-n", "bench-size", candidate)
+	command.Dir = root
+	if out, err := command.CombinedOutput(); err == nil || !strings.Contains(string(out), "leave CANDIDATE out") {
+		t.Errorf("bench-size with a tarball that was built before: %v\n%s", err, out)
+	}
+}
+
 func makeTargets(t *testing.T) []string {
 	t.Helper()
 	var known []string
