@@ -16,20 +16,38 @@ wanted=(
   "$@"
 )
 
-missing=()
-for package in "${wanted[@]}"; do
-  state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
-  [[ $state == installed ]] || missing+=("$package")
-done
-if [[ ${#missing[@]} == 0 ]]; then
-  echo "setup: all ${#wanted[@]} Debian packages are there"
-  exit
-fi
+# look finds the missing packages, and ends the script if there are none.
+look() {
+  local package state
+  missing=()
+  for package in "${wanted[@]}"; do
+    state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+    [[ $state == installed ]] || missing+=("$package")
+  done
+  if [[ ${#missing[@]} == 0 ]]; then
+    echo "setup: all ${#wanted[@]} Debian packages are there"
+    exit
+  fi
+}
+look
 if [[ $EUID != 0 ]]; then
   echo "Error: these Debian packages are missing and only root can install them: ${missing[*]}" >&2
   echo "Run as root: apt-get install ${missing[*]}" >&2
   exit 1
 fi
+
+# Targets that run side by side install one after another: apt-get does not wait, and each would remove the other's policy.
+lock=/run/lock/kubernetes-release-setup
+mkdir -p "${lock%/*}"
+exec 9>"$lock"
+if ! flock --nonblock 9; then
+  echo "setup: waiting until another one has installed its packages"
+  flock --timeout 1800 9 || {
+    echo "Error: another setup still holds $lock after half an hour; fuser --verbose $lock shows it" >&2
+    exit 1
+  }
+fi
+look # one that has ended meanwhile may have installed them
 
 # A package's services are not started: monit is wanted as a program, run in the lab's VMs only.
 policy=/usr/sbin/policy-rc.d
@@ -48,7 +66,7 @@ quietly() {
   shift
   for attempt in 1 2 3; do
     echo "setup: $what"
-    "$@" >"$log" 2>&1 && return
+    "$@" >"$log" 2>&1 9>&- && return
     echo "setup: $what failed, attempt $attempt of 3"
     sleep $((attempt * 5))
   done
