@@ -361,6 +361,25 @@ func TestBareArguments(t *testing.T) {
 	}
 }
 
+// TestBareBuildsHaveSources looks for the sources of packages of the pins; TestPins in src/release/components does for
+// those of modules.
+func TestBareBuildsHaveSources(t *testing.T) {
+	own := 0
+	for _, c := range components.All() {
+		if c.CSource != "" || !slices.Contains(bareArguments(c, "/out"), ".") {
+			continue
+		}
+		own++
+		pin := filepath.Join("../../components", c.Pin)
+		if files, err := filepath.Glob(filepath.Join(pin, "*.go")); err != nil || len(files) == 0 {
+			t.Errorf("component %s is built from %s, which has no Go files, %v", c.Name, pin, err)
+		}
+	}
+	if own == 0 {
+		t.Error("no component is built from a package of its pin")
+	}
+}
+
 func TestCancelStopsTheWholeProcessGroup(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	ended := filepath.Join(t.TempDir(), "ended")

@@ -159,8 +159,12 @@ func bareArguments(c components.Component, dir string) []string {
 		arguments = append(arguments, "-tags", strings.Join(c.Tags, ","))
 	}
 	arguments = append(arguments, "-ldflags", link)
-	for _, binary := range c.Binaries {
-		arguments = append(arguments, binary.Package)
+	programs := c.Binaries
+	if len(c.Merged) > 0 { // the source of what merges them is written for each build of the release
+		programs = c.Merged
+	}
+	for _, program := range programs {
+		arguments = append(arguments, program.Package)
 	}
 	return arguments
 }
