@@ -24,7 +24,7 @@ variables=k8s.io/component-base/version
 go test -c -trimpath -ldflags "-s -w -X $variables.gitVersion=$version -X $variables.gitMajor=$major -X $variables.gitMinor=$minor" \
   -o "$folder/bin/e2e.test" k8s.io/kubernetes/test/e2e
 cd - >/dev/null
-release=$(tar -xzOf .build/release/kubernetes.tgz release.MF | awk '/^version:/ { print $2; exit }')
+release=$(tar -xzOf .build/release/kubernetes.tgz release.MF | awk '/^version:/ { print $2 }')
 
 serving=
 finish() {

@@ -336,7 +336,8 @@ func changeVersion(t *testing.T, m *monitored) {
 	out := m.ssh(t, "worker/0", "bash", "-c", `set -e
 program=$(readlink -f /var/vcap/packages/kubernetes/bin/kubelet)
 version=$(/var/vcap/packages/kubernetes/bin/kubelet --version | sed 's/Kubernetes //')
-other=${version%.*}.$(( ${version##*.} == 9 ? 8 : 9 ))
+last=${version: -1}
+other=${version%?}$(( last == 9 ? 8 : 9 )) # as long as the version: the program's other bytes stay where they are
 mkdir -p /var/vcap/data/other-version
 sed "s/$version/$other/g" "$program" >/var/vcap/data/other-version/kubernetes
 chmod 0755 /var/vcap/data/other-version/kubernetes
