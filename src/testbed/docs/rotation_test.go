@@ -1,0 +1,115 @@
+package docs
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// fakeCredHub keeps the versions of a CA in $STATE, as DefaultCertificateService.kt and CredentialVersionRepository.kt
+// of cloudfoundry/credhub do: at most one of them is transitional, and the newest of the others signs.
+const fakeCredHub = `#!/bin/bash -e
+change() { jq "$@" "$STATE" >"$STATE.new" && mv "$STATE.new" "$STATE"; }
+signer='([.versions[] | select(.transitional | not)][-1].id)'
+case "$*" in
+"curl -p /api/v1/certificates?name=/DIRECTOR/DEPLOYMENT/kubernetes_ca")
+	echo '{"certificates": [{"id": "ca"}]}' ;;
+"curl -p /api/v1/data?name=/DIRECTOR/DEPLOYMENT/kubernetes_ca&current=true")
+	jq '{data: [([.versions[] | select(.transitional | not)][-1]), (.versions[] | select(.transitional))]}' "$STATE" ;;
+"curl -p /api/v1/certificates/ca/regenerate -X POST -d {\"set_as_transitional\": true}")
+	if jq -e 'any(.versions[]; .transitional)' "$STATE" >/dev/null; then
+		echo '{"error": "The maximum number of transitional versions for a given CA is 1."}'
+	else
+		change '.versions += [.versions | length + 1 |
+			{id: "version-\(.)", version_created_at: "2026-11-0\(.)T00:00:00Z", transitional: true}]'
+	fi ;;
+"curl -p /api/v1/certificates/ca/update_transitional_version -X PUT -d "*)
+	change --argjson body "${!#}" '.versions[] |= (.transitional = (.id == $body.version))' ;;
+"bulk-regenerate --signed-by /DIRECTOR/DEPLOYMENT/kubernetes_ca")
+	change ".signed = $signer" ;;
+*)
+	echo "unexpected: credhub $*" >&2
+	exit 1 ;;
+esac
+`
+
+// TestRotationOfCAsCanBeRepeated runs the commands of docs/operations.md as an operator does whose deploys fail once:
+// each step twice. What CredHub signs with then does not go back to the old version.
+func TestRotationOfCAsCanBeRepeated(t *testing.T) {
+	_, script, found := strings.Cut(read(t, "docs/operations.md"), "```sh\npath=/DIRECTOR/DEPLOYMENT\n")
+	script, _, closed := strings.Cut(script, "```\n")
+	parts := strings.Split(script, "\n# ")
+	if !found || !closed || len(parts) != 4 {
+		t.Fatalf("the steps are not there: %q", parts)
+	}
+	setup, steps := "path=/DIRECTOR/DEPLOYMENT\n"+parts[0]+"\ncas=kubernetes_ca\n", parts[1:]
+
+	dir := t.TempDir()
+	state := filepath.Join(dir, "state.json")
+	for name, text := range map[string]string{
+		"credhub": fakeCredHub, "bosh": "#!/bin/sh\n", "kubectl": "#!/bin/sh\n",
+		"state.json": `{"signed": "version-1", "versions": [
+			{"id": "version-1", "version_created_at": "2026-11-01T00:00:00Z", "transitional": false}]}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil { //nolint:gosec // programs
+			t.Fatal(err)
+		}
+	}
+	run := func(step int) string {
+		t.Helper()
+		command := exec.Command("bash", "-c", setup+"# "+steps[step-1])
+		command.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "STATE="+state)
+		output, err := command.CombinedOutput()
+		if err != nil {
+			t.Fatalf("step %d: %v: %s", step, err, output)
+		}
+		return string(output)
+	}
+	check := func(step int, signed, transitional string) {
+		t.Helper()
+		text, err := os.ReadFile(state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			Versions []struct {
+				ID           string
+				Transitional bool
+			}
+			Signed string
+		}
+		if err := json.Unmarshal(text, &got); err != nil {
+			t.Fatal(err)
+		}
+		marked := ""
+		for _, v := range got.Versions {
+			if v.Transitional {
+				marked += v.ID
+			}
+		}
+		if got.Signed != signed || marked != transitional {
+			t.Errorf("after step %d %s signs and %q is transitional, want %s and %q", step, got.Signed, marked, signed,
+				transitional)
+		}
+	}
+
+	if output := run(2); !strings.Contains(output, "kubernetes_ca does not have two versions") {
+		t.Errorf("step 2 without step 1: %s", output)
+	}
+	check(2, "version-1", "")
+	for range 2 {
+		run(1)
+		check(1, "version-1", "version-2")
+	}
+	for range 2 {
+		run(2)
+		check(2, "version-2", "version-1")
+	}
+	for range 2 {
+		run(3)
+		check(3, "version-2", "")
+	}
+}
