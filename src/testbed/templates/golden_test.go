@@ -452,12 +452,12 @@ var balancersLink = map[string]values{
 // controllerLink is that of the job cloud-controller-image.
 var controllerLink = map[string]values{"cloud-controller": {}}
 
-// cniLink is the default configuration of flannel.
+// cniLink is the configuration of flannel on control VMs: its default, but for what the backend has.
 func cniLink(t testing.TB) map[string]values {
 	t.Helper()
 	properties := readJob(t, "flannel").Properties
 	return map[string]values{"cni": {
-		"backend": properties["backend"].Default, "cni_config": properties["cni_config"].Default,
+		"backend": properties["backend"].Default, "cni_config": properties["cni_config"].Default, "mtu": 9001, "vni": 7,
 	}}
 }
 

@@ -1802,6 +1802,22 @@ func TestWorkerPoolWithOtherOpsFiles(t *testing.T) {
 	}
 }
 
+// A node with another backend than the others reaches no pod of theirs.
+func TestWorkerPoolHasTheBackendOfOtherNodes(t *testing.T) {
+	p := plan(t, deployment{
+		ops:  []string{"aws.yml", "use-cloud-routes.yml", "add-worker-pool.yml", "add-worker-pool-aws.yml"},
+		vars: poolVars,
+	})
+	for _, path := range []string{"config/net-conf.json", "config/flags.json"} {
+		want := file(t, group(t, p, "control"), "flannel", path)
+		for _, name := range []string{"worker", "worker-gpu"} {
+			if got := file(t, group(t, p, name), "flannel", path); !bytes.Equal(got, want) {
+				t.Errorf("%s: %s is\n%s\nwant\n%s", name, path, got, want)
+			}
+		}
+	}
+}
+
 // checkSmokeTest looks at a value in the configuration of the smoke tests.
 func checkSmokeTest(t *testing.T, p *director.Plan, key string, want any) {
 	t.Helper()
