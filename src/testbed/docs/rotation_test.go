@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -35,6 +36,17 @@ case "$*" in
 	exit 1 ;;
 esac
 `
+
+// TestDocumentsTrustByCertificates is for documents what TestTrustComesFromCertificates is for manifests: while a CA is
+// being replaced, its own attributes have one of the two versions.
+func TestDocumentsTrustByCertificates(t *testing.T) {
+	attribute := regexp.MustCompile(`\w+_ca(\.\w+\)\)| -k \w+)`)
+	for _, document := range documents(t) {
+		for _, found := range attribute.FindAllString(read(t, document), -1) {
+			t.Errorf("%s: %s: use the attribute ca of a certificate that this CA has signed", document, found)
+		}
+	}
+}
 
 // TestRotationOfCAsCanBeRepeated runs the commands of docs/operations.md as an operator does whose deploys fail once:
 // each step twice. What CredHub signs with then does not go back to the old version.
