@@ -39,7 +39,8 @@ func sendClientsAway(config *server.Config) {
 }
 
 // goAwayWhen closes each connection when its current requests have been answered, once leaving is closed. The API
-// server's own client keeps its connection: admission reads with it until the last request, and could not connect again.
+// server's own client keeps its connection: admission reads with it until the last request, and could not connect
+// again.
 func goAwayWhen(leaving <-chan struct{}, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		own := r.TLS != nil && r.TLS.ServerName == server.LoopbackClientServerNameOverride

@@ -24,8 +24,9 @@ const (
 		"{size: small}\n"
 	secretManifest = "apiVersion: v1\nkind: Secret\nmetadata: {name: mine, namespace: default}\nstringData: " +
 		"{password: x}\ndata: {wrapped: \"d3Jh\\ncHBlZA==\"}\n"
-	aggregatedManifest = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: addons-view}\n" +
-		"aggregationRule: {clusterRoleSelectors: [{matchLabels: {addons: view}}]}\nrules: []\n"
+	aggregatedManifest = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n" +
+		"metadata: {name: addons-view}\naggregationRule: {clusterRoleSelectors: [{matchLabels: {addons: view}}]}\n" +
+		"rules: []\n"
 )
 
 // TestOwnIdentity: with an administrator at hand, a new cluster gets its permissions; without one, whatever gives no

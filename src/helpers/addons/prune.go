@@ -62,8 +62,8 @@ func (a *applier) prune(ctx context.Context, objects []Object) error {
 	return errors.Join(problems...)
 }
 
-// pruneOrder returns the position of a kind when objects are deleted: the reverse of applying, but custom resources come
-// before the pods of their controller, which removes their finalizers.
+// pruneOrder returns the position of a kind when objects are deleted: the reverse of applying, but custom resources
+// come before the pods of their controller, which removes their finalizers.
 func pruneOrder(kind schema.GroupKind) int {
 	if order(kind) == unlisted && !scheme.Scheme.IsGroupRegistered(kind.Group) {
 		return -len(positions)

@@ -71,9 +71,9 @@ func TestAPIServerRefusesNothingBeforeItsClientsLeave(t *testing.T) {
 	}
 }
 
-// TestAPIServerAdmitsUntilItsClientsLeave creates claims, each in another namespace, while an API server stops. Admission
-// asks the API server itself for the LimitRanges of each of these namespaces (plugin/pkg/admission/limitranger of
-// Kubernetes), also when its port is closed.
+// TestAPIServerAdmitsUntilItsClientsLeave creates claims, each in another namespace, while an API server stops.
+// Admission asks the API server itself for the LimitRanges of each of these namespaces, also when its port is closed
+// (plugin/pkg/admission/limitranger of Kubernetes).
 func TestAPIServerAdmitsUntilItsClientsLeave(t *testing.T) {
 	const clients, each = 20, 40
 	cluster := kubetest.Start(t, kubetest.Options{APIServerFlags: []string{"--shutdown-delay-duration=2s"}})
@@ -94,8 +94,8 @@ func TestAPIServerAdmitsUntilItsClientsLeave(t *testing.T) {
 	if err := creating.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	const claim = `{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": ` +
-		`{"storage": "1Gi"}}}}`
+	const claim = `{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": ` +
+		`{"requests": {"storage": "1Gi"}}}}`
 	var stopping sync.WaitGroup
 	started := make(chan struct{}, clients)
 	for client := range clients {

@@ -32,9 +32,9 @@ func Wait(ctx context.Context, options Options, log *slog.Logger) error {
 	return wait(ctx, options, log, "ready", ready)
 }
 
-// checkReported returns an error until the kubelet has reported that was started last: a Node stays Ready for 50 seconds
-// after a kubelet has stopped. The kubeconfig is written at each start, just before kubelet runs, and a kubelet always
-// reports when it starts (isUpdateStatusPeriodExpired in pkg/kubelet/kubelet_node_status.go of Kubernetes).
+// checkReported returns an error until the kubelet has reported that was started last: a Node stays Ready for 50
+// seconds after a kubelet has stopped. The kubeconfig is written at each start, just before kubelet runs, and a kubelet
+// always reports when it starts (isUpdateStatusPeriodExpired in pkg/kubelet/kubelet_node_status.go of Kubernetes).
 func (o Options) checkReported(node *corev1.Node) error {
 	file, err := os.Stat(o.Kubeconfig)
 	if err != nil {

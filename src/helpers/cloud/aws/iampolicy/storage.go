@@ -6,8 +6,8 @@ import (
 )
 
 // storagePermissions are the calls of the EBS CSI driver's controller, which uses the role of the control machines'
-// instance profile (pkg/cloud/cloud.go in its source). What the driver has created, or an operator has tagged as it does,
-// it may delete; what an operator tags as the cluster's only, it may attach, resize, copy and restore.
+// instance profile (pkg/cloud/cloud.go in its source). What the driver has created, or an operator has tagged as it
+// does, it may delete; what an operator tags as the cluster's only, it may attach, resize, copy and restore.
 func storagePermissions() []Permission {
 	var table []Permission
 	row := func(s scope, resources []string, why string, actions ...string) {
@@ -97,17 +97,17 @@ const (
 // pkg/cloud/cloud.go of its source). Neither BOSH nor the AWS CPI sets it.
 const DriverTag = "ebs.csi.aws.com/cluster"
 
-// DirectorTag is the condition key of a tag that BOSH sets on instances and disks (metadata_updater.rb of the Director).
-// The AWS CPI also sets the tags of an instance on the volumes that are attached to it, those of claims included
-// (set_vm_metadata in cloud_v1.rb of bosh-aws-cpi-release).
+// DirectorTag is the condition key of a tag that BOSH sets on instances and disks (metadata_updater.rb of the
+// Director). The AWS CPI also sets the tags of an instance on the volumes that are attached to it, those of claims
+// included (set_vm_metadata in cloud_v1.rb of bosh-aws-cpi-release).
 const DirectorTag = "aws:ResourceTag/director"
 
 // Retagged is the case of deletions of volumes whose tags BOSH has changed.
 const (
 	Retagged    = " of a volume that BOSH has tagged"
-	WhyRetagged = "A deployment that only changes tags gives attached volumes the cluster's tag with the value shared. " +
-		"If they cannot be deleted then, their PersistentVolumes stay Released. A policy from before the one that " +
-		"allows it also allows changes of BOSH's own disks."
+	WhyRetagged = "A deployment that only changes tags gives attached volumes the cluster's tag with the value " +
+		"shared. If they cannot be deleted then, their PersistentVolumes stay Released. A policy from before the one " +
+		"that allows it also allows changes of BOSH's own disks."
 )
 
 // DescribeKeyAction is the permission to see a key.
