@@ -191,12 +191,15 @@ func (m *member) keys() []string {
 // take takes a snapshot at a time of the test's own.
 func (m *member) take(minutes int) string {
 	m.t.Helper()
-	path, err := m.config.Take(m.t.Context(), time.Date(2026, 1, 1, 0, minutes, 0, 0, time.UTC), quiet())
+	path, err := m.config.Take(m.t.Context(), at(time.Date(2026, 1, 1, 0, minutes, 0, 0, time.UTC)), quiet())
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	return path
 }
+
+// at is a clock that stands.
+func at(t time.Time) func() time.Time { return func() time.Time { return t } }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
@@ -450,7 +453,7 @@ func TestKeep(t *testing.T) {
 	for minute := range 4 {
 		m.take(minute)
 	}
-	names, err := m.config.list()
+	names, err := m.config.list(time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC))
 	if want := []string{"etcd-20260101T000200Z.db", "etcd-20260101T000300Z.db"}; err != nil ||
 		!slices.Equal(names, want) {
 		t.Errorf("%v %v, want %v", names, err, want)
@@ -469,7 +472,7 @@ func TestKeep(t *testing.T) {
 	// A snapshot that fails leaves nothing, and removes none.
 	m.stop()
 	m.config.Endpoint = "http://127.0.0.1:" + unusedPort(t)
-	if _, err := m.config.Take(t.Context(), time.Now(), quiet()); err == nil {
+	if _, err := m.config.Take(t.Context(), time.Now, quiet()); err == nil {
 		t.Error("a snapshot without etcd succeeded")
 	}
 	if after, err := os.ReadDir(m.config.Dir); err != nil || len(after) != 2 {
@@ -481,7 +484,7 @@ func TestKeep(t *testing.T) {
 func TestTakeLeavesOtherSnapshots(t *testing.T) {
 	m := newMember(t)
 	m.start()
-	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	now := at(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	if err := os.Mkdir(m.config.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -490,7 +493,7 @@ func TestTakeLeavesOtherSnapshots(t *testing.T) {
 		if err := os.WriteFile(path, []byte("other"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.config.Take(t.Context(), at, quiet()); err == nil || !strings.Contains(err.Error(), "exists") {
+		if _, err := m.config.Take(t.Context(), now, quiet()); err == nil || !strings.Contains(err.Error(), "exists") {
 			t.Errorf("beside %s: %v", other, err)
 		}
 		m.has(other)
@@ -563,7 +566,7 @@ func TestNoSnapshotOfCorruptData(t *testing.T) {
 	if err := answer.Body.Close(); err != nil || answer.StatusCode != http.StatusOK {
 		t.Fatalf("raise the alarm: %s %v", answer.Status, err)
 	}
-	if _, err := m.config.Take(t.Context(), time.Now(), quiet()); err == nil ||
+	if _, err := m.config.Take(t.Context(), time.Now, quiet()); err == nil ||
 		!strings.Contains(err.Error(), "CORRUPT") {
 		t.Errorf("a snapshot of corrupt data: %v", err)
 	}

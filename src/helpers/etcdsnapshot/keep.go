@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -33,17 +32,17 @@ func (c *Config) Run(ctx context.Context, now func() time.Time, log *slog.Logger
 	for ctx.Err() == nil {
 		wait, err := c.due(now())
 		if err == nil && wait <= 0 {
-			_, err = c.Take(ctx, now(), log)
+			_, err = c.Take(ctx, now, log)
 			wait = c.Interval.Std()
 		}
 		if err == nil {
-			err = c.UploadNewest(ctx, log)
+			err = c.UploadNewest(ctx, now(), log)
 		}
 		if err != nil {
 			log.Error("no snapshot, or it is not uploaded", "error", err, "next attempt in", retryInterval)
 			wait = retryInterval
 		}
-		if err := c.writeMetrics(err); err != nil {
+		if err := c.writeMetrics(now(), err); err != nil {
 			log.Error("metrics of snapshots are not written", "path", c.Metrics, "error", err)
 		}
 		_ = poll.Sleep(ctx, wait) // fails if ctx ends
@@ -53,41 +52,43 @@ func (c *Config) Run(ctx context.Context, now func() time.Time, log *slog.Logger
 
 // due returns the time until the next snapshot.
 func (c *Config) due(now time.Time) (time.Duration, error) {
-	names, err := c.list()
+	names, err := c.list(now)
 	if err != nil || len(names) == 0 {
 		return 0, err
 	}
 	newest, err := taken(names[len(names)-1])
-	if written := err == nil; !written || newest.After(now) {
-		return 0, nil // a name that was not written here, or the clock was set back
+	if err != nil || newest.After(now) { // the clock was set back
+		return 0, err
 	}
 	return newest.Add(c.Interval.Std()).Sub(now), nil
 }
 
 // taken returns the time in the name of a snapshot. It fails for a name that was not written here.
-func taken(name string) (time.Time, error) {
-	return time.Parse(stamp, strings.TrimSuffix(strings.TrimPrefix(name, prefix), suffix))
-}
+func taken(name string) (time.Time, error) { return time.Parse(prefix+stamp+suffix, name) }
 
-// list returns the names of the snapshots, the oldest first.
-func (c *Config) list() ([]string, error) {
-	entries, err := os.ReadDir(c.Dir)
+// list returns the names of the snapshots that were written here, the oldest first. Other files are the operator's.
+// Snapshots from the future, when the clock was wrong, count as the oldest: they must not take the place of new ones.
+func (c *Config) list(now time.Time) ([]string, error) {
+	entries, err := os.ReadDir(c.Dir) // sorted by name, which is by age
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
-	var names []string
+	var future, past []string
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), prefix) && strings.HasSuffix(e.Name(), suffix) {
-			names = append(names, e.Name())
+		switch at, err := taken(e.Name()); {
+		case err != nil:
+		case at.After(now):
+			future = append(future, e.Name())
+		default:
+			past = append(past, e.Name())
 		}
 	}
-	slices.Sort(names)
-	return names, err
+	return append(future, past...), err
 }
 
 // Take writes a snapshot to the directory, removes the oldest ones beyond the number to keep, and returns the path of
 // the new one. It takes none that would fill the disk: etcd, which has the same disk, would stop.
-func (c *Config) Take(ctx context.Context, now time.Time, log *slog.Logger) (string, error) {
+func (c *Config) Take(ctx context.Context, now func() time.Time, log *slog.Logger) (string, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return "", err
 	}
@@ -96,19 +97,20 @@ func (c *Config) Take(ctx context.Context, now time.Time, log *slog.Logger) (str
 		return "", err
 	}
 	defer func() { _ = root.Close() }()
-	if err := removeAbandoned(root, now, log); err != nil {
+	begin := now()
+	if err := removeAbandoned(root, begin, log); err != nil {
 		return "", err
 	}
-	if err := c.prune(root, log); err != nil { // the number to keep may have been lowered
+	if err := c.prune(root, begin, "", log); err != nil { // the number to keep may have been lowered
 		return "", err
 	}
 	if err := c.sound(ctx); err != nil {
 		return "", err
 	}
-	if err := c.makeRoom(root, log); err != nil {
+	if err := c.makeRoom(root, begin, log); err != nil {
 		return "", err
 	}
-	name := prefix + now.UTC().Format(stamp) + suffix
+	name := prefix + begin.UTC().Format(stamp) + suffix
 	if err := reserve(root, name); err != nil {
 		return "", err
 	}
@@ -120,12 +122,16 @@ func (c *Config) Take(ctx context.Context, now time.Time, log *slog.Logger) (str
 		return "", err
 	}
 	log.Info("snapshot taken", "path", path, "bytes", info.Size, "revisions", info.Revisions, "etcd", info.Version)
-	return path, c.prune(root, log)
+	return path, c.prune(root, now(), name, log)
 }
 
-// prune removes the oldest snapshots beyond the number to keep.
-func (c *Config) prune(root *os.Root, log *slog.Logger) error {
-	names, err := c.list()
+// prune removes the oldest snapshots beyond the number to keep. The new one, which there may not be yet, is the newest,
+// also if the clock was set back meanwhile.
+func (c *Config) prune(root *os.Root, now time.Time, newest string, log *slog.Logger) error {
+	names, err := c.list(now)
+	if n := slices.Index(names, newest); n >= 0 {
+		names = append(slices.Delete(names, n, n+1), newest)
+	}
 	for ; err == nil && len(names) > c.Keep; names = names[1:] {
 		err = remove(root, names[0], log)
 	}
@@ -134,8 +140,8 @@ func (c *Config) prune(root *os.Root, log *slog.Logger) error {
 
 // makeRoom removes the oldest snapshots, but not the newest one, while the disk has too little room for another one. It
 // removes none if that would not be enough.
-func (c *Config) makeRoom(root *os.Root, log *slog.Logger) error {
-	names, err := c.list()
+func (c *Config) makeRoom(root *os.Root, now time.Time, log *slog.Logger) error {
+	names, err := c.list(now)
 	for ; err == nil; names = names[1:] {
 		lack := c.space(c.Dir, 0)
 		if lack == nil || len(names) < 2 || c.space(c.Dir, size(root, names[:len(names)-1])) != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"kubernetes-release/etcdmembers"
+	"kubernetes-release/internal/duration"
 )
 
 // tebibyte is the unit of files without content whose size no disk has left.
@@ -48,6 +49,7 @@ func sparse(t *testing.T, path string, size int64) {
 func TestRoomForASnapshot(t *testing.T) {
 	const first, second, third, fourth, fifth = "etcd-20260101T000000Z.db", "etcd-20260102T000000Z.db",
 		"etcd-20260103T000000Z.db", "etcd-20260104T000000Z.db", "etcd-20260105T000000Z.db"
+	now := time.Date(2026, 1, 6, 0, 0, 0, 0, time.UTC)
 	for name, test := range map[string]struct {
 		size   int64 // of the snapshots
 		alarms string
@@ -70,11 +72,11 @@ func TestRoomForASnapshot(t *testing.T) {
 			); err != nil {
 				t.Fatal(err)
 			}
-			_, err := c.Take(t.Context(), time.Date(2026, 1, 6, 0, 0, 0, 0, time.UTC), quiet())
+			_, err := c.Take(t.Context(), at(now), quiet())
 			if err == nil || !strings.Contains(err.Error(), test.fails) {
 				t.Errorf("%v, want %q", err, test.fails)
 			}
-			if names, err := c.list(); err != nil || !slices.Equal(names, test.want) {
+			if names, err := c.list(now); err != nil || !slices.Equal(names, test.want) {
 				t.Errorf("%v %v, want %v", names, err, test.want)
 			}
 		})
@@ -98,4 +100,58 @@ func TestSaveRefusesToFillTheDisk(t *testing.T) {
 	if _, err := os.Stat(called); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("etcdctl was called: %v", err)
 	}
+}
+
+// TestOtherNamesAreNotNewest: the name of a copy, or one that was given while the clock was wrong, sorts last.
+func TestOtherNamesAreNotNewest(t *testing.T) {
+	c := onFullDisk(t)
+	c.Metrics = filepath.Join(t.TempDir(), "snapshots.prom")
+	const newest, future, future2, copied = "etcd-20260101T000000Z.db", "etcd-20990101T000000Z.db",
+		"etcd-20990102T000000Z.db", "etcd-before-upgrade.db"
+	now := time.Date(2026, 1, 1, 1, 0, 0, 0, time.UTC)
+	for _, name := range []string{newest, future, future2, copied} {
+		sparse(t, filepath.Join(c.Dir, name), 1)
+	}
+	if names, err := c.list(now); err != nil || !slices.Equal(names, []string{future, future2, newest}) {
+		t.Errorf("%v %v", names, err)
+	}
+	c.Interval = duration.Duration(6 * time.Hour)
+	if wait, err := c.due(now); err != nil || wait != 5*time.Hour {
+		t.Errorf("the next one is due after %s %v", wait, err)
+	}
+	for _, newestIs := range []bool{true, false} {
+		if err := c.writeMetrics(now, nil); err != nil {
+			t.Fatal(err)
+		}
+		content, err := os.ReadFile(c.Metrics)
+		if err != nil || strings.Contains(string(content), "snapshot_timestamp_seconds") != newestIs {
+			t.Errorf("there is a good one: %v, metrics (%v):\n%s", newestIs, err, content)
+		}
+		if err := os.RemoveAll(filepath.Join(c.Dir, newest)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestTakeBesideOtherNames: the new snapshot stays, and so does what the operator has copied.
+func TestTakeBesideOtherNames(t *testing.T) {
+	m := newMember(t)
+	m.start()
+	m.config.Keep = 1
+	for _, name := range []string{"etcd-20990101T000000Z.db", "etcd-x.db"} {
+		sparse(t, filepath.Join(m.config.Dir, name), 1)
+	}
+	m.take(0)
+	m.has("etcd-20260101T000000Z.db", "etcd-x.db")
+	// The clock is set back while a snapshot is taken.
+	times := []time.Time{time.Date(2026, 1, 1, 0, 1, 0, 0, time.UTC), time.Date(2026, 1, 1, 0, 0, 30, 0, time.UTC)}
+	back := func() time.Time {
+		first := times[0]
+		times = times[len(times)-1:]
+		return first
+	}
+	if _, err := m.config.Take(t.Context(), back, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	m.has("etcd-20260101T000100Z.db", "etcd-x.db")
 }

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/internal/exposition"
@@ -12,13 +13,13 @@ import (
 
 // writeMetrics writes, in Prometheus' text format for the textfile collector of node_exporter, the newest snapshot and
 // whether the last attempt to take or upload one failed. What it says of the newest snapshot is read from the
-// directory, so it is right after a restart too, and absent while there is none; that the directory cannot be read
-// counts as a failure. Everybody can read the file.
-func (c *Config) writeMetrics(failed error) error {
+// directory, so it is right after a restart too, and absent while there is none; so is a time in the future, which is
+// that of a wrong clock. That the directory cannot be read counts as a failure. Everybody can read the file.
+func (c *Config) writeMetrics(now time.Time, failed error) error {
 	if c.Metrics == "" {
 		return nil
 	}
-	names, unreadable := c.list()
+	names, unreadable := c.list(now)
 	var text exposition.Text
 	text.Gauge("kubernetes_bosh_etcd_snapshot_interval_seconds", "Time between two scheduled snapshots.").
 		Add(c.Interval.Std().Seconds())
@@ -27,7 +28,7 @@ func (c *Config) writeMetrics(failed error) error {
 	).Add(exposition.Bool(failed != nil || unreadable != nil))
 	if len(names) > 0 {
 		newest := names[len(names)-1]
-		if at, err := taken(newest); err == nil {
+		if at, err := taken(newest); err == nil && !at.After(now) {
 			text.Gauge(
 				"kubernetes_bosh_etcd_snapshot_timestamp_seconds", "Time at which the newest snapshot was taken.",
 			).Add(float64(at.Unix()))

@@ -92,13 +92,13 @@ func TestUnreadableDirectoryIsAFailure(t *testing.T) {
 		Dir: filepath.Join(dir, "snapshots"), Interval: duration.Duration(time.Hour),
 		Metrics: filepath.Join(dir, "snapshots.prom"),
 	}
-	if err := config.writeMetrics(nil); err != nil {
+	if err := config.writeMetrics(time.Now(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(config.Dir, nil, 0o600); err != nil { // which cannot be listed
 		t.Fatal(err)
 	}
-	if err := config.writeMetrics(nil); err == nil {
+	if err := config.writeMetrics(time.Now(), nil); err == nil {
 		t.Error("the file was listed")
 	}
 	content, err := os.ReadFile(config.Metrics)

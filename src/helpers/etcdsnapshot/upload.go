@@ -62,8 +62,8 @@ func (b *Bucket) destination(snapshot string) string {
 }
 
 // UploadNewest copies the newest snapshot to the bucket, unless it is there already or there is no bucket.
-func (c *Config) UploadNewest(ctx context.Context, log *slog.Logger) error {
-	names, err := c.list()
+func (c *Config) UploadNewest(ctx context.Context, now time.Time, log *slog.Logger) error {
+	names, err := c.list(now)
 	if err != nil || c.Bucket == nil || len(names) == 0 {
 		return err
 	}

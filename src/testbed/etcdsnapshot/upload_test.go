@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -57,6 +58,8 @@ func newBucket(t *testing.T, actions ...string) (*etcdsnapshot.Config, *awssim.S
 		filepath.Join(dir, "etcd-20260102T030405Z.db"):      "older",
 		filepath.Join(dir, "etcd-20260102T090405Z.db"):      "newest",
 		filepath.Join(dir, "etcd-20260102T150405Z.db.part"): "not complete",
+		filepath.Join(dir, "etcd-29990101T000000Z.db"):      "of a wrong clock",
+		filepath.Join(dir, "etcd-before-upgrade.db"):        "the operator's",
 	} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -76,7 +79,7 @@ func newBucket(t *testing.T, actions ...string) (*etcdsnapshot.Config, *awssim.S
 func TestUploadNewest(t *testing.T) {
 	c, sim := newBucket(t, "s3:PutObject", "s3:GetObject")
 	for range 2 { // the second time, nothing is left to do
-		if err := c.UploadNewest(t.Context(), slog.New(slog.DiscardHandler)); err != nil {
+		if err := c.UploadNewest(t.Context(), time.Now(), slog.New(slog.DiscardHandler)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -103,7 +106,7 @@ func TestUploadToAnotherBucket(t *testing.T) {
 			c, sim := newBucket(t, "s3:PutObject")
 			upload := func(times int) {
 				t.Helper()
-				if err := c.UploadNewest(t.Context(), slog.New(slog.DiscardHandler)); err != nil {
+				if err := c.UploadNewest(t.Context(), time.Now(), slog.New(slog.DiscardHandler)); err != nil {
 					t.Fatal(err)
 				}
 				if calls := sim.Calls("s3:PutObject"); len(calls) != times {
@@ -161,7 +164,7 @@ func TestUploadFails(t *testing.T) {
 			spoiled := *c.Bucket
 			test.spoil(&spoiled)
 			c.Bucket = &spoiled
-			err := c.UploadNewest(t.Context(), slog.New(slog.DiscardHandler))
+			err := c.UploadNewest(t.Context(), time.Now(), slog.New(slog.DiscardHandler))
 			if err == nil || !strings.Contains(err.Error(), test.want) ||
 				!strings.Contains(err.Error(), "snapshots.s3") {
 				t.Errorf("got %v, want %q", err, test.want)

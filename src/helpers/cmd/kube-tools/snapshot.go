@@ -38,14 +38,14 @@ func etcdSnapshot() *cobra.Command {
 		"take",
 		"Take a snapshot, remove old ones beyond the number to keep, print the path of the new one, and upload it",
 		func(step *cobra.Command, c *etcdsnapshot.Config) error {
-			path, err := c.Take(step.Context(), time.Now(), slog.Default())
+			path, err := c.Take(step.Context(), time.Now, slog.Default())
 			if err != nil {
 				return err
 			}
 			if _, err := fmt.Fprintln(step.OutOrStdout(), path); err != nil {
 				return err
 			}
-			return c.UploadNewest(step.Context(), slog.Default())
+			return c.UploadNewest(step.Context(), time.Now(), slog.Default())
 		},
 	)
 	var to, from *string
