@@ -163,8 +163,12 @@ func size(root *os.Root, names []string) int64 {
 	return sum
 }
 
+// remove removes a snapshot, unless the errand or the schedule, which can end at the same time, has done so.
 func remove(root *os.Root, name string, log *slog.Logger) error {
 	err := root.Remove(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err == nil {
 		log.Info("old snapshot removed", "name", name)
 	}

@@ -155,3 +155,15 @@ func TestTakeBesideOtherNames(t *testing.T) {
 	}
 	m.has("etcd-20260101T000100Z.db", "etcd-x.db")
 }
+
+// TestRemovedByAnother: the errand and the schedule remove the same snapshots.
+func TestRemovedByAnother(t *testing.T) {
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = root.Close() }()
+	if err := remove(root, "etcd-20260101T000000Z.db", quiet()); err != nil {
+		t.Error(err)
+	}
+}
