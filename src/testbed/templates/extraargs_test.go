@@ -47,6 +47,9 @@ var reservedFlags = map[string][]string{
 	"cinder-csi-node":              {"cloud-name", "cluster", "kubeconfig", "provide-node-service"},
 	"ebs-csi-controller":           {"extra-volume-tags", "kubeconfig"},
 	"ebs-csi-node":                 {"kubeconfig", "windows-host-process"},
+	"etcd": {
+		"enable-grpc-gateway", "force-new-cluster", "listen-client-http-urls", "strict-reconfig-check",
+	},
 	"kube-apiserver": {
 		"anonymous-auth",
 		"authorization-config",
