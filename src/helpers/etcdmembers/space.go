@@ -30,6 +30,8 @@ func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<2
 // next VM, and in post-deploy, for a deploy that has not updated this instance. The Director's task names the job
 // then; it shows nothing of a script that passes (summarizeErrs in agent/script/parallel_script.go of bosh-agent).
 //
+// It is called after a restore too: a snapshot has the alarm, and the size, of the time when it was taken.
+//
 // A deploy that increases the quota goes on: with the new one, this member has room. When that holds for all members,
 // the alarm is cleared, since etcd keeps it until someone does.
 func (c *Config) CheckSpace(ctx context.Context, log *slog.Logger) error {
@@ -73,11 +75,11 @@ func (c *Config) noRoom(sizes string) error {
 	return fmt.Errorf(`%w.
   members:  %s
   stopped:  the API reads and deletes, but creates and changes nothing: no pod is scheduled, evicted or replaced, and
-            controllers have no leader. Running pods go on. This deploy ends here, because it could not move the pods of
+            controllers have no leader. Running pods go on. A deploy ends here, because it could not move the pods of
             the next VMs.
-  do now:   bosh run-errand etcd-defragment, and deploy again. If the errand says that the objects need more, increase
-            quota_backend_bytes of the job etcd, for which a deploy goes on; see docs/operations.md of the release,
-            "Space in etcd"`,
+  do now:   bosh run-errand etcd-defragment, and deploy again if this was a deploy. If the errand says that the objects
+            need more, increase quota_backend_bytes of the job etcd, for which a deploy goes on; see docs/operations.md
+            of the release, "Space in etcd"`,
 		errNoSpace, sizes)
 }
 

@@ -155,8 +155,8 @@ func (m *member) start(flags ...string) {
 		<-ended
 	}
 	m.t.Cleanup(m.stop)
-	eventually.Succeeds(m.t, timeout, "health", func() error {
-		_, err := m.etcdctl("endpoint", "health")
+	eventually.Succeeds(m.t, timeout, "a read", func() error { // endpoint health fails with the alarm NOSPACE
+		_, err := m.etcdctl("get", "/")
 		return err
 	})
 }
@@ -552,6 +552,26 @@ func TestSnapshotWhileEtcdRefusesWrites(t *testing.T) {
 		t.Fatalf("etcd does not refuse a write: %v", err)
 	}
 	m.take(0)
+}
+
+// TestRestoreOfAFullEtcd: the snapshot has the alarm, so that the restored cluster refuses writes too.
+func TestRestoreOfAFullEtcd(t *testing.T) {
+	m := newMember(t)
+	const full = "--quota-backend-bytes=1"
+	m.start(full)
+	if _, err := m.etcdctl("put", "/registry/pods/refused", "value"); err == nil {
+		t.Fatal("etcd does not refuse a write")
+	}
+	snapshot := m.take(0)
+	m.stop()
+	if err := m.config.Restore(t.Context(), snapshot, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	m.start(full)
+	if err := m.config.Cluster().CheckSpace(t.Context(), quiet()); err == nil ||
+		!strings.Contains(err.Error(), "etcd refuses writes") {
+		t.Errorf("after the restore: %v", err)
+	}
 }
 
 // TestNoSnapshotOfCorruptData: the good ones would be removed for it.
