@@ -100,8 +100,32 @@ func (a *AWS) Terminate(ctx context.Context, id string) error {
 	return err
 }
 
-// Tag implements Cloud.
+// Tag implements Cloud. As BOSH's CPI does, it also tags the volumes that are attached to the instance, those of claims
+// included (set_vm_metadata in cloud_v1.rb of bosh-aws-cpi-release).
 func (a *AWS) Tag(ctx context.Context, id string, tags map[string]string) error {
+	if err := a.setTags(ctx, id, tags); err != nil {
+		return err
+	}
+	output, err := a.client.DescribeVolumes(ctx, &ec2.DescribeVolumesInput{Filters: []types.Filter{
+		{Name: aws.String("attachment.instance-id"), Values: []string{id}},
+	}})
+	if err != nil {
+		return err
+	}
+	for _, volume := range output.Volumes {
+		err := a.setTags(ctx, aws.ToString(volume.VolumeId), tags)
+		var known smithy.APIError
+		if errors.As(err, &known) && known.ErrorCode() == "InvalidVolume.NotFound" {
+			continue // detached and deleted in the meantime
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *AWS) setTags(ctx context.Context, id string, tags map[string]string) error {
 	_, err := a.client.CreateTags(ctx, &ec2.CreateTagsInput{Resources: []string{id}, Tags: tagList(tags)})
 	return err
 }
