@@ -88,6 +88,16 @@ type Statement struct {
 	Condition map[string]map[string][]string `json:",omitempty"`
 }
 
+// NeedsAbsentTag reports whether the statement is only for resources without some tag.
+func (s Statement) NeedsAbsentTag() bool {
+	for _, values := range s.Condition["Null"] {
+		if slices.Contains(values, "true") {
+			return true
+		}
+	}
+	return false
+}
+
 // JSON returns the document indented, with a newline at its end.
 func (p Policy) JSON() ([]byte, error) {
 	content, err := json.MarshalIndent(p, "", "  ")

@@ -61,10 +61,8 @@ func storagePermissions() []Permission {
 		onNodes, []string{"ec2:*:*:instance/*"}, "The EBS CSI driver attaches volumes to nodes with it.",
 		"ec2:AttachVolume", "ec2:DetachVolume",
 	)
-	row(
-		changesDrivers, slices.Concat(volume, snapshot), "The EBS CSI driver deletes volumes and snapshots with it.",
-		"ec2:DeleteSnapshot", "ec2:DeleteVolume",
-	)
+	row(changesDrivers, volume, "The EBS CSI driver deletes volumes with it.", "ec2:DeleteVolume")
+	row(changesDrivers, snapshot, "The EBS CSI driver deletes snapshots with it.", "ec2:DeleteSnapshot")
 	row(DeletesRetagged, volume, WhyRetagged, "ec2:DeleteVolume")
 	// What EBS does with a customer managed key it does with the caller's permissions ("How Amazon EBS encryption
 	// works" in its user guide).
@@ -106,8 +104,8 @@ const DirectorTag = "aws:ResourceTag/director"
 const (
 	Retagged    = " of a volume that BOSH has tagged"
 	WhyRetagged = "A deployment that only changes tags gives attached volumes the cluster's tag with the value " +
-		"shared. If they cannot be deleted then, their PersistentVolumes stay Released. A policy from before the one " +
-		"that allows it also allows changes of BOSH's own disks."
+		"shared. If they cannot be deleted then, their PersistentVolumes stay Released. A policy from before the " +
+		"one that allows it also allows changes of BOSH's own disks."
 )
 
 // DescribeKeyAction is the permission to see a key.
