@@ -38,12 +38,35 @@ type bed struct {
 	// The deployment has the Cinder CSI driver, and its classes name these zones and volume types.
 	storage      bool
 	zones, types []string
+	// unencapsulated: the CNI sends packets with addresses of pods.
+	unencapsulated bool
 }
 
 // newBed has a server at 127.0.0.1, from where the test asks for metadata.
 func newBed() *bed {
 	world := openstacksim.LabWorld(netip.MustParsePrefix("127.0.0.0/16"))
 	return &bed{world: world, id: world.AddServer("vm-1", netip.MustParseAddr("127.0.0.1"))}
+}
+
+// betweenNodes replaces the rule by which nodes reach each other with rules for ports such as tcp 6443.
+func (b *bed) betweenNodes(ports ...string) {
+	group := &b.world.SecurityGroups[0]
+	all := group.Rules[0]
+	tcp, low, high := "tcp", 30000, 32767
+	balancers := &group.Rules[2]
+	balancers.Protocol, balancers.Minimum, balancers.Maximum = &tcp, &low, &high
+	group.Rules = group.Rules[1:]
+	for i, line := range ports {
+		var protocol string
+		var port int
+		if _, err := fmt.Sscan(line, &protocol, &port); err != nil {
+			panic(err)
+		}
+		rule := all
+		rule.ID = fmt.Sprintf("0a0b0c0d-0000-4000-8000-0000000000a%d", i)
+		rule.Protocol, rule.Minimum, rule.Maximum = &protocol, &port, &port
+		group.Rules = append(group.Rules, rule)
+	}
 }
 
 func (b *bed) run(t *testing.T, role preflight.Role) *cloud.Outcome {
@@ -110,7 +133,8 @@ func (b *bed) start(t testing.TB) func(preflight.Role) (*cloud.Outcome, error) {
 		request := cloud.Request{Config: preflight.Config{
 			Provider: "openstack", Cluster: "prod", Role: role, Mode: preflight.ModeEnforce, CloudConfigFile: file,
 			Storage: b.storage, StorageZones: b.zones, StorageTypes: b.types,
-			VM: node.VM{InstanceGroup: "control", InstanceID: "1a2b3c4d-0000", Address: "127.0.0.1"},
+			UnencapsulatedPodNetwork: b.unencapsulated,
+			VM:                       node.VM{InstanceGroup: "control", InstanceID: "1a2b3c4d-0000", Address: "127.0.0.1"},
 		}}
 		if role == preflight.Control {
 			request.CloudConfig = []byte(config)
@@ -352,8 +376,23 @@ func TestPreflightFindsMistakes(t *testing.T) {
 			tcp, low, high := "tcp", 30000, 32767
 			g.Rules[1].Protocol, g.Rules[1].Minimum, g.Rules[1].Maximum = &tcp, &low, &high
 		}, "security-group-nodes", []string{
-			fail, "no rule allows TCP 6443 (API), TCP 10250 (kubelet), UDP 8472 (pod network)", "--remote-group",
+			fail, "no rule allows TCP 6443 (API), TCP 6444 (nodes join), TCP 10250 (kubelet), UDP 8472 (pod network)",
+			"--remote-group",
 		}},
+		"rules for single ports, without one to join": {func(b *bed) {
+			b.betweenNodes("tcp 6443", "tcp 10250", "udp 8472")
+		}, "security-group-nodes", []string{
+			fail, "no rule allows TCP 6444 (nodes join) from",
+		}},
+		"rules for single ports, and pods that are not encapsulated": {func(b *bed) {
+			b.betweenNodes("tcp 6443", "tcp 6444", "tcp 10250")
+			b.unencapsulated = true
+		}, "", nil},
+		"rules for an address group": {func(b *bed) {
+			group := "0a0b0c0d-0000-4000-8000-0000000000ff"
+			rule := &b.world.SecurityGroups[0].Rules[0]
+			rule.RemoteGroupID, rule.RemoteAddressGroupID = nil, &group
+		}, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed()

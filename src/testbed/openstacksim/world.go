@@ -192,6 +192,8 @@ type Rule struct {
 	Maximum       *int    `json:"port_range_max"`
 	RemoteGroupID *string `json:"remote_group_id"`
 	RemotePrefix  *string `json:"remote_ip_prefix"`
+	// RemoteAddressGroupID names a list of addresses that the project keeps.
+	RemoteAddressGroupID *string `json:"remote_address_group_id"`
 }
 
 // LoadBalancer is a load balancer of Octavia.

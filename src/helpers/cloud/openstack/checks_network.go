@@ -80,7 +80,7 @@ func matches(rule rules.SecGroupRule, protocol string, from, to int) bool {
 // admits reports whether a rule is for all addresses of the network, or, without one, for members of the groups.
 func (f *facts) admits(rule rules.SecGroupRule, network netip.Prefix) bool {
 	if rule.RemoteAddressGroupID != "" {
-		return false // its addresses are not known here
+		return true // its addresses are not known here, and a deploy is not refused by what is not known
 	}
 	if rule.RemoteGroupID != "" {
 		return !network.IsValid() && f.isMember(rule.RemoteGroupID)
@@ -133,12 +133,17 @@ func checkGroupNodes(f *facts) preflight.Outcome {
 	if outcome, missing := f.groupsMissing(); missing {
 		return outcome
 	}
-	var blocked []string
-	for _, needed := range []struct {
+	type port struct {
 		protocol string
 		port     int
 		what     string
-	}{{"tcp", 6443, "API"}, {"tcp", 10250, "kubelet"}, {"udp", 8472, "pod network"}} {
+	}
+	ports := []port{{"tcp", 6443, "API"}, {"tcp", 6444, "nodes join"}, {"tcp", 10250, "kubelet"}}
+	if !f.request.UnencapsulatedPodNetwork {
+		ports = append(ports, port{"udp", 8472, "pod network"})
+	}
+	var blocked []string
+	for _, needed := range ports {
 		if !f.allows(needed.protocol, needed.port, needed.port, netip.Prefix{}) {
 			blocked = append(
 				blocked, fmt.Sprintf("%s %d (%s)", strings.ToUpper(needed.protocol), needed.port, needed.what),
