@@ -43,6 +43,13 @@ type answer struct {
 // unusable reports whether something listens on the instance, but gives no list.
 func (a answer) unusable() bool { return a.err != nil && !errors.Is(a.err, errUnreachable) }
 
+// untrusted reports whether a certificate, of the instance or of this one, is the reason that it gives no list.
+func (a answer) untrusted() bool {
+	var theirs *tls.CertificateVerificationError
+	var alert *net.OpError // crypto/tls has no type for what the other side says of this side's certificate
+	return errors.As(a.err, &theirs) || errors.As(a.err, &alert) && alert.Op == "remote error"
+}
+
 type answers []answer
 
 // log logs all answers, so that a check that passes leaves a trace too.

@@ -81,10 +81,8 @@ func (c *Config) repeat(ctx context.Context, log *slog.Logger, step func(context
 
 // enter makes an instance without data a member that has not joined yet. Errors of waits are repeated.
 func (c *Config) enter(ctx context.Context, given answers, log *slog.Logger) error {
-	for _, a := range given {
-		if a.unusable() {
-			return poll.Permanent(c.unclear(a))
-		}
+	if err := c.unanswered(given); err != nil {
+		return err
 	}
 	given = given.given()
 	if len(given) == 0 {
@@ -126,6 +124,20 @@ func (c *Config) enter(ctx context.Context, given answers, log *slog.Logger) err
 		return c.refused(via, "add this instance", members, err)
 	}
 	log.Info("added this instance as a learner", "by", via.Name, "members before", list(members))
+	return nil
+}
+
+// unanswered fails if something listens on an instance, but gives no list. That is permanent if a certificate is the reason:
+// other members can be starting, and load a large database meanwhile.
+func (c *Config) unanswered(given answers) error {
+	for _, a := range given {
+		switch {
+		case a.untrusted():
+			return poll.Permanent(c.unclear(a))
+		case a.unusable():
+			return c.unclear(a)
+		}
+	}
 	return nil
 }
 

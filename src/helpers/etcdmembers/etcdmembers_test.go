@@ -39,6 +39,8 @@ type bench struct {
 	refuse string
 	// cluster is the ID of each instance's cluster, none by default.
 	cluster map[int]string
+	// starting is how many more times members have no list yet.
+	starting atomic.Int32
 }
 
 // newBench returns a deployment where no instance answers.
@@ -134,6 +136,8 @@ func (b *bench) member(n int, listed, joined []int) {
 		switch {
 		case len(r.TLS.PeerCertificates) == 0:
 			http.NotFound(w, r)
+		case r.URL.Path == "/members" && b.starting.Add(-1) >= 0:
+			http.Error(w, "etcdserver: not ready", http.StatusServiceUnavailable)
 		case r.URL.Path == "/members":
 			w.Header().Set("X-Etcd-Cluster-ID", b.cluster[n])
 			_ = json.NewEncoder(w).Encode(members)
@@ -305,11 +309,17 @@ func TestPrepare(t *testing.T) {
 			want: []string{"uses another name", `["*.old.test"]`, "member_domain", "back to the previous values"},
 		},
 		"domain changed, no data": {
-			prepare: func(b *bench) { b.serve(0, b.ca.server(b.t, "*.old.test"), http.NotFound) },
-			want:    []string{"uses another name", `["*.old.test"]`},
+			prepare: func(b *bench) {
+				b.serve(0, b.ca.server(b.t, "*.old.test"), http.NotFound)
+				b.config.patience = time.Hour
+			},
+			want: []string{"uses another name", `["*.old.test"]`},
 		},
 		"another CA": {
-			prepare: func(b *bench) { b.serve(0, newAuthority(b.t).server(b.t, "*.etcd.test"), http.NotFound) },
+			prepare: func(b *bench) {
+				b.serve(0, newAuthority(b.t).server(b.t, "*.etcd.test"), http.NotFound)
+				b.config.patience = time.Hour
+			},
 			want: []string{
 				"could not be read", "certificate signed by unknown authority", "tls.peer",
 				"/var/vcap/sys/log/etcd/etcd.stderr.log on control/id-0",
@@ -361,6 +371,18 @@ func TestPrepare(t *testing.T) {
 			}
 			fails(t, err, test.want...)
 		})
+	}
+}
+
+// TestPrepareWaitsForAMemberThatIsStarting: it listens, but gives no list while it loads its database.
+func TestPrepareWaitsForAMemberThatIsStarting(t *testing.T) {
+	b := newBench(t)
+	b.config.patience = time.Minute
+	b.member(0, []int{0, 1, 2}, []int{0})
+	b.starting.Store(2)
+	passes(t, b.config.Prepare(t.Context(), quiet()))
+	if left := b.starting.Load(); left >= 0 {
+		t.Errorf("it was not asked again: %d answers without a list are left", left)
 	}
 }
 

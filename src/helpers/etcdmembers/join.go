@@ -70,10 +70,8 @@ func (c *Config) mustJoin(given answers, log *slog.Logger) ([]Member, error) {
 		}
 		return nil, nil
 	}
-	for _, a := range given {
-		if a.unusable() {
-			return nil, c.unclear(a) // it may be starting
-		}
+	if err := c.unanswered(given); err != nil {
+		return nil, err
 	}
 	given = given.given()
 	if len(given) == 0 {
