@@ -10,6 +10,7 @@
 package rootfile
 
 import (
+	"bytes"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -47,15 +48,41 @@ func Append(path string, mode fs.FileMode) (*os.File, error) {
 
 // Write replaces a file as a whole, synced to the disk, with exactly this mode whatever the umask is. It creates
 // missing directories with mode 0755. On an error the old file stays and nothing is left behind. A link at path is
-// replaced, not followed.
+// replaced, not followed. Of a file that is like this already only the time changes: on a full disk, a process must
+// start that writes what it wrote at its last start.
 func Write(path string, content []byte, mode fs.FileMode) error {
+	if rewritten(path, content, mode) {
+		return nil
+	}
 	return WriteFrom(path, mode, func(w io.Writer) error {
 		_, err := w.Write(content)
 		return err
 	})
 }
 
-// WriteFrom is Write for content that is produced by a function. An error of write is returned as it is, wrapped.
+// rewritten reports whether a file is what Write would make of it. Then it has the time of now.
+func rewritten(path string, content []byte, mode fs.FileMode) bool {
+	dir, err := openMode(filepath.Dir(path), 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = dir.Close() }()
+	file, err := openRegular(dir, path, unix.O_RDONLY, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = file.Close() }()
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &stat); err != nil || int(stat.Uid) != os.Geteuid() ||
+		int(stat.Gid) != os.Getegid() || fs.FileMode(stat.Mode&0o7777) != mode {
+		return false
+	}
+	found, err := io.ReadAll(io.LimitReader(file, int64(len(content))+1))
+	return err == nil && bytes.Equal(found, content) && unix.Futimes(int(file.Fd()), nil) == nil
+}
+
+// WriteFrom is Write for content that is produced by a function, which replaces the file in any case. An error of write
+// is returned as it is, wrapped.
 func WriteFrom(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	dir, err := makeDir(filepath.Dir(path))
 	if err != nil {
@@ -151,7 +178,7 @@ func Claim(path string, mode fs.FileMode) error {
 		}
 		return fmt.Errorf(
 			"%s belongs to the user with ID %d, but only root has anything to write there: find out where it "+
-				"comes from, and remove it",
+				"comes from, and remove it, or give it to root if you trust its content",
 			filepath.Join(path, name), user,
 		)
 	})

@@ -431,3 +431,50 @@ func TestSeal(t *testing.T) {
 	}
 	s.untouched()
 }
+
+// TestWriteKeepsWhatIsRightAlready: a full disk has no room for a second file.
+func TestWriteKeepsWhatIsRightAlready(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(s *scene, path string) error
+		kept   bool
+	}{
+		"the same":      {func(*scene, string) error { return nil }, true},
+		"shorter":       {func(_ *scene, path string) error { return os.Truncate(path, 1) }, false},
+		"longer":        {func(_ *scene, path string) error { return os.Truncate(path, 100) }, false},
+		"another mode":  {func(_ *scene, path string) error { return os.Chmod(path, 0o664) }, false},
+		"a second name": {func(s *scene, path string) error { return os.Link(path, s.path("second")) }, false},
+		"another user": {func(s *scene, path string) error {
+			requireRoot(s.t)
+			return os.Chown(path, vcap, 0)
+		}, false},
+		"another group": {func(s *scene, path string) error {
+			requireRoot(s.t)
+			return os.Chown(path, 0, vcap)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			path := s.path("resolv.conf")
+			s.must(Write(path, []byte("nameserver 192.0.2.1\n"), 0o644))
+			before, err := os.Stat(path)
+			s.must(err)
+			s.must(test.change(s, path))
+			long := time.Now().Add(-time.Hour)
+			s.must(os.Chtimes(path, long, long))
+			s.must(Write(path, []byte("nameserver 192.0.2.1\n"), 0o644))
+			after, err := os.Stat(path)
+			s.must(err)
+			if kept := os.SameFile(before, after); kept != test.kept {
+				t.Errorf("the file was kept: %t, want %t", kept, test.kept)
+			}
+			if age := time.Since(after.ModTime()); age > time.Minute {
+				t.Errorf("the file looks as if it had been written %s ago", age)
+			}
+			content, err := os.ReadFile(path)
+			if owner := after.Sys().(*syscall.Stat_t); err != nil || string(content) != "nameserver 192.0.2.1\n" ||
+				after.Mode() != 0o644 || int(owner.Uid) != os.Geteuid() || int(owner.Gid) != os.Getegid() {
+				t.Errorf("%q (%v), %s of %d:%d", content, err, after.Mode(), owner.Uid, owner.Gid)
+			}
+		})
+	}
+}
