@@ -50,12 +50,7 @@ func (l *Launcher) prepare(ctx context.Context, config *Config, log *slog.Logger
 	if config.ResolverFile == "" {
 		return nil
 	}
-	if err := resolvconf.Write(l.root, config.ResolverFile); err != nil {
-		return fmt.Errorf(
-			"%w; give the VM another name server, or set the job's property resolv_conf to a file that names one", err,
-		)
-	}
-	return nil
+	return resolvconf.Write(l.root, config.ResolverFile)
 }
 
 // protect makes files of a process that runs as root root's own, before any of them is used. The agent gives the group
@@ -81,6 +76,17 @@ func (c *Config) protect() error {
 		problems = append(problems, rootfile.GiveTree(path, c.UserID))
 	}
 	return errors.Join(problems...)
+}
+
+// protectPidfile makes the directory of the pidfile root's own: it names the process that stop ends. What is wrong with
+// another directory keeps a process from starting only: BOSH must be able to stop and to delete the VM.
+func (c *Config) protectPidfile() error {
+	for _, directory := range c.Directories {
+		if directory.Path == filepath.Dir(c.Pidfile) {
+			return rootfile.Claim(directory.Path, directory.mode)
+		}
+	}
+	return nil
 }
 
 // moduleEvidence is what the kernel shows when it has the function of a module, loaded or built in: a file, or the name

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/rootfile"
 	"kubernetes-release/internal/stopwatch"
 )
 
@@ -24,7 +25,7 @@ func (l *Launcher) Stop(ctx context.Context, path string) error {
 	if config.Pidfile == "" {
 		return inFile(config.path, errors.New("stop requires pidfile: set it"))
 	}
-	if err := config.protect(); err != nil { // the process to stop must be named by a file of root's
+	if err := config.protectPidfile(); err != nil {
 		return fmt.Errorf("%s did not stop: %w", config.Process, err)
 	}
 	log, closeLog := config.stopLog(l.Stderr)
@@ -38,7 +39,7 @@ func (l *Launcher) Stop(ctx context.Context, path string) error {
 
 // stopLog returns a logger that also writes to the process's log, if possible.
 func (c *Config) stopLog(stderr io.Writer) (*slog.Logger, func()) {
-	if c.LogDir != "" {
+	if c.LogDir != "" && rootfile.Protect(c.LogDir) == nil {
 		if file, err := openLog(c.logFile("stderr")); err == nil {
 			return logger(io.MultiWriter(stderr, file), c.Process), func() { _ = file.Close() }
 		}
