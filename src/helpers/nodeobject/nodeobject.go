@@ -97,7 +97,8 @@ func checkNetwork(node *corev1.Node) error {
 	if node.Spec.PodCIDR == "" {
 		return fmt.Errorf(
 			"Node %s has no pod subnet: kube-controller-manager has not assigned one yet (see its log on the control "+
-				"VMs)",
+				"VMs), or none is left in cluster.pod_cidr (the Node has the event CIDRNotAvailable then): deploy "+
+				"fewer nodes",
 			node.Name,
 		)
 	}

@@ -2282,8 +2282,8 @@ func TestInvalidNetworkIsNotReportedAsInvalidMask(t *testing.T) {
 	}
 }
 
-// Each node requires a subnet of cluster.pod_cidr. The control VMs are three nodes, and index 4 means five VMs in the
-// group.
+// Each node requires a subnet of cluster.pod_cidr. The control VMs are three nodes. An index says nothing about how many
+// VMs the group has.
 func TestPodNetworkTooSmallForTheNodes(t *testing.T) {
 	for name, c := range map[string]struct {
 		cidr    string
@@ -2294,9 +2294,12 @@ func TestPodNetworkTooSmallForTheNodes(t *testing.T) {
 		"control VMs fit": {"10.244.0.0/22", 24, nil, ""},
 		"control VMs do not fit": {"10.244.0.0/23", 24, nil, "has 2 subnets for nodes with node_cidr_mask_size 24: " +
 			"control/0 is one of at least 3 nodes"},
-		"eighth node fits":    {"10.244.0.0/21", 24, values{"name": "worker", "id": "w", "index": 4}, ""},
-		"ninth node does not": {"10.244.0.0/21", 24, values{"name": "worker", "id": "w", "index": 5}, "has 8 subnets"},
-		"smaller subnets":     {"10.244.0.0/21", 25, values{"name": "worker", "id": "w", "index": 5}, ""},
+		"a worker fits":       {"10.244.0.0/22", 24, values{"name": "worker", "id": "w", "index": 0}, ""},
+		"moved to a new zone": {"10.244.0.0/22", 24, values{"name": "worker", "id": "w", "index": 7}, ""},
+		"a worker does not fit": {
+			"10.244.0.0/23", 24, values{"name": "worker", "id": "w", "index": 0}, "worker/0 is one of at least 4 nodes",
+		},
+		"smaller subnets": {"10.244.0.0/23", 25, values{"name": "worker", "id": "w", "index": 0}, ""},
 	} {
 		cluster := clusterLink()
 		cluster["cluster"].(values)["pod_cidr"] = c.cidr
