@@ -21,18 +21,18 @@ func TestLeave(t *testing.T) {
 		drains, stops, deletes error
 		calls                  []string
 		logs                   []string
-		stays                  bool // kubelet starts again
+		left                   bool // kubelet must not start again
 	}{
-		"processes restart": {calls: []string{"drain false"}, stays: true},
-		"VM is deleted":     {markers: []string{"leaving"}, calls: deleted},
+		"processes restart": {calls: []string{"drain false"}},
+		"VM is deleted":     {markers: []string{"leaving"}, calls: deleted, left: true},
 		"undeployed": {
 			markers: []string{"leaving", "undeployed"}, logs: []string{"deployment is deleted"},
 		},
-		"deadline":                {markers: []string{"leaving"}, drains: deadline, calls: deleted[:1], stays: true},
-		"deadline before restart": {drains: deadline, calls: []string{"drain false"}, stays: true},
+		"deadline":                {markers: []string{"leaving"}, drains: deadline, calls: deleted[:1]},
+		"deadline before restart": {drains: deadline, calls: []string{"drain false"}},
 		"steps fail": {
 			markers: []string{"leaving"}, stops: broken, deletes: broken, calls: deleted,
-			logs: []string{"kubelet is not stopped", "the Node is not deleted"},
+			logs: []string{"kubelet is not stopped", "the Node is not deleted"}, left: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -42,7 +42,11 @@ func TestLeave(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			left := func() bool { return exists(filepath.Join(run, "left")) }
 			step := func(call string, result error) error {
+				if stops := call != deleted[0] && test.left; left() != stops {
+					t.Errorf("%s: kubelet can start: %t, want %t", call, !left(), !stops)
+				}
 				calls = append(calls, call)
 				return result
 			}
@@ -60,8 +64,8 @@ func TestLeave(t *testing.T) {
 			if !reflect.DeepEqual(calls, test.calls) {
 				t.Errorf("did %q, want %q", calls, test.calls)
 			}
-			if stays := !exists(filepath.Join(run, "leaving")); stays != test.stays {
-				t.Errorf("kubelet can start: %t, want %t", stays, test.stays)
+			if left() != test.left {
+				t.Errorf("kubelet can start: %t, want %t", !left(), !test.left)
 			}
 			for _, want := range test.logs {
 				if !strings.Contains(log.String(), want) {

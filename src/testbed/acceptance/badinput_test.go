@@ -394,7 +394,8 @@ func TestBadInputStopsTheDeployInPreStart(t *testing.T) {
 	t.Run("no control VMs", func(t *testing.T) { l.checkLastMemberStays(t) })
 }
 
-// checkLastMemberStays removes the only etcd member. It must be refused before anything is stopped.
+// checkLastMemberStays removes the only etcd member. It must be refused before anything is stopped, and kubelet, whose
+// pre-stop ran too, must start again when it has ended.
 func (l *lab) checkLastMemberStays(t *testing.T) {
 	t.Helper()
 	none := badInput{
@@ -407,6 +408,12 @@ func (l *lab) checkLastMemberStays(t *testing.T) {
 	}
 	none.check(t, out)
 	l.mustKubectl(t, "", "get", "--raw", "/readyz")
+	killed := time.Now()
+	l.ssh(t, "control/0", "kill", "-9", l.pidsOf(t, "control/0")["kubelet"])
+	waitFor(
+		t, 2*time.Minute, "a kubelet that was killed after the refusal",
+		func() error { return l.nodeIsReady(t, killed) },
+	)
 }
 
 // object returns a map in YAML's flow style, of which JSON is a subset.

@@ -119,7 +119,9 @@ func TestKubeletDrain(t *testing.T) {
 			}
 			write("sys/log/kubelet/drain.stderr.log", "")
 			if test.without == "" {
-				write("sys/run/kubelet/leaving", "") // from an earlier stop that failed after pre-stop
+				for _, marker := range []string{"leaving", "left"} { // from an earlier stop that failed
+					write("sys/run/kubelet/"+marker, "")
+				}
 			}
 			run := func(script string, environment ...string) string {
 				t.Helper()
@@ -147,7 +149,7 @@ func TestKubeletDrain(t *testing.T) {
 			if output := run("drain"); output != want {
 				t.Errorf("drain wrote %q, want %q: the agent accepts a number only", output, want)
 			}
-			for _, marker := range []string{"leaving", "undeployed"} {
+			for _, marker := range []string{"leaving", "undeployed", "left"} {
 				_, err := os.Stat(filepath.Join(root, "sys/run/kubelet", marker))
 				if left := err == nil; left != (marker == test.marker) {
 					t.Errorf("pre-stop left %s: %t, want %q", marker, left, test.marker)
@@ -243,8 +245,8 @@ func TestAPIServersLeaveBeforeTheirPortsClose(t *testing.T) {
 	}
 }
 
-// TestKubeletStaysStoppedAfterDrain starts kubelet as monit may do right after drain has stopped it, and after the next
-// pre-start.
+// TestKubeletStaysStoppedAfterDrain starts kubelet as monit may do right after drain has stopped it, after the next
+// pre-start, and after a pre-stop that no drain follows, because that of another job refuses.
 func TestKubeletStaysStoppedAfterDrain(t *testing.T) {
 	scripts := mustRender(t, "kubelet", inputFor(t, "kubelet").linked(awsLink))
 	root := t.TempDir()
@@ -264,18 +266,29 @@ func TestKubeletStaysStoppedAfterDrain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	leaving := filepath.Join(root, "sys/run/kubelet/leaving")
-	if err := os.Symlink("/etc/passwd", leaving); err != nil { // as vcap could do
+	left := filepath.Join(root, "sys/run/kubelet/left")
+	if err := os.Symlink("/etc/passwd", left); err != nil { // as vcap could do
 		t.Fatal(err)
 	}
 	for _, step := range []struct{ command, calls string }{
 		{"ctl start", "start\n"},
 		{"pre-stop", ""}, // the VM is going to be deleted
+		{"ctl start", "start\n"},
+		{"drain", ""},
 		{"ctl stop", "stop\n"},
 		{"ctl start", ""},
 		{"pre-start", "check\n"}, // it was not deleted
 		{"ctl start", "start\n"},
+		{"drain", ""},
+		{"pre-stop", ""},
+		{"ctl start", "start\n"},
 	} {
+		if step.command == "drain" { // what nodedrain.Leave leaves
+			if err := os.WriteFile(left, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
 		if err := os.RemoveAll(filepath.Join(root, "calls")); err != nil {
 			t.Fatal(err)
 		}

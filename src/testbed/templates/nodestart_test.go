@@ -23,11 +23,8 @@ func TestNodesStartWithoutPreStart(t *testing.T) {
 	modules, settings := map[string]bool{}, map[string]string{}
 	for _, job := range nodeJobs {
 		files := mustRender(t, job, inputFor(t, job))
-		// A reboot removes kubelet's marker file, as pre-start does.
-		markers := strings.NewReplacer(
-			runFiles+"kubelet/leaving", "", runFiles+"kubelet/undeployed", "",
-		)
-		prestart := markers.Replace(string(files["bin/pre-start"]))
+		// A reboot removes kubelet's marker files, as pre-start does.
+		prestart := strings.ReplaceAll(string(files["bin/pre-start"]), runFiles+"kubelet/{leaving,undeployed,left}", "")
 		for _, word := range []string{"modprobe", "sysctl", "mkdir", "chown", "/run/"} {
 			if strings.Contains(prestart, word) {
 				t.Errorf("%s: pre-start uses %s, which a reboot undoes", job, word)

@@ -39,7 +39,7 @@ answer must not keep BOSH from stopping the VM.`,
 		command, "kubeconfig", "kubelet's kubeconfig; if the file is missing, there is nothing to drain and to delete",
 	)
 	path := requirePath(command, "node", nodeUsage)
-	run := requirePath(command, "run", "directory with the files that pre-stop left: leaving or undeployed")
+	run := requirePath(command, "run", "directory of the files leaving and undeployed of pre-stop, and of left")
 	ctl := requirePath(command, "ctl", "script that stops kubelet with the argument stop")
 	timeout := command.Flags().Duration("timeout", 0, "how long pods and volumes can take; 0s evicts none")
 	policy := command.Flags().String("policy", "", "force deletes the pods that are left at the deadline, fail fails")
