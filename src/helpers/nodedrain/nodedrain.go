@@ -109,6 +109,7 @@ type drain struct {
 	started time.Time
 
 	answered time.Time       // when the API last answered
+	present  map[string]bool // UIDs of the node's pods when they were first listed
 	evicted  map[string]bool // UIDs of pods whose eviction or deletion was accepted
 	reported string          // what was logged last
 	grace    time.Duration   // longest grace period of the pods

@@ -217,6 +217,7 @@ func TestDrain(t *testing.T) {
 	for name, test := range map[string]func(*world){
 		"pods leave, DaemonSets stay":          testPodsLeave,
 		"a pod without a controller":           testUnmanagedPod,
+		"pods that tolerate the cordon":        testToleratingPods,
 		"a budget is honored until it permits": testBudget,
 		"deadline: force":                      testForce,
 		"deadline: fail":                       testFail,
@@ -274,6 +275,42 @@ func testUnmanagedPod(w *world) {
 	w.must(w.drain(Options{VMDeleted: true}))
 	if got := w.pods(); got != "" {
 		w.Errorf("left: %q", got)
+	}
+}
+
+// testToleratingPods: the scheduler chooses the cordoned node for the next pod too, which its controller creates as
+// soon as the one before it is ending.
+func testToleratingPods(w *world) {
+	pods := w.admin.CoreV1().Pods("default")
+	create := func(number int) {
+		w.pod(fmt.Sprintf("tolerating-%d", number), func(pod *corev1.Pod) {
+			pod.Labels["hangs"] = "" // until the next one is there
+			pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+		})
+	}
+	create(0)
+	const timeout = 10 * time.Second
+	started, drained := time.Now(), make(chan error, 1)
+	go func() { drained <- w.drain(Options{Timeout: timeout, Force: true}) }()
+	for next := 1; ; {
+		select {
+		case err := <-drained:
+			w.must(err)
+			if took := time.Since(started); w.pods() != "tolerating-1" || took > timeout {
+				w.Errorf("left: %q after %s: one eviction of each pod is enough", w.pods(), took)
+			}
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+		list, err := pods.List(w.Context(), metav1.ListOptions{})
+		w.must(err)
+		for _, pod := range list.Items {
+			if pod.DeletionTimestamp != nil {
+				create(next)
+				next++
+				w.must(pods.Delete(w.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+			}
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 
 	"kubernetes-release/etcdmembers"
 )
@@ -102,6 +103,7 @@ func (d *drain) pods(ctx context.Context) (leaving, staying []corev1.Pod, err er
 	if err != nil {
 		return nil, nil, err
 	}
+	d.remember(list.Items)
 	for _, pod := range list.Items {
 		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue
@@ -118,10 +120,25 @@ func (d *drain) pods(ctx context.Context) (leaving, staying []corev1.Pod, err er
 	return leaving, staying, nil
 }
 
+// remember keeps which pods were there at first, after the node was cordoned.
+func (d *drain) remember(pods []corev1.Pod) {
+	if d.present != nil {
+		return
+	}
+	d.present = map[string]bool{}
+	for i := range pods {
+		d.present[string(pods[i].UID)] = true
+	}
+}
+
 // leaves reports whether a pod is evicted: not one that the kubelet runs from a file, or that a DaemonSet would create
-// again. A pod that nobody creates again leaves only if it would be lost with the VM anyway.
+// again, or that has come in spite of the cordon, as the next one would. A pod that nobody creates again leaves only if
+// it would be lost with the VM anyway.
 func (d *drain) leaves(pod *corev1.Pod) bool {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return false
+	}
+	if !d.present[string(pod.UID)] && toleratesCordon(pod) {
 		return false
 	}
 	owner := metav1.GetControllerOf(pod)
@@ -129,6 +146,15 @@ func (d *drain) leaves(pod *corev1.Pod) bool {
 		return d.VMDeleted
 	}
 	return owner.Kind != "DaemonSet"
+}
+
+// toleratesCordon reports whether the scheduler may choose a cordoned node for a pod
+// (pkg/scheduler/framework/plugins/nodeunschedulable/node_unschedulable.go).
+func toleratesCordon(pod *corev1.Pod) bool {
+	cordon := &corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool {
+		return t.ToleratesTaint(klog.Background(), cordon, false)
+	})
 }
 
 // detached returns nil when no more volumes are attached than those of the pods that stay.
