@@ -2,9 +2,11 @@ package nodedrain
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"kubernetes-release/internal/rootfile"
 )
@@ -17,10 +19,19 @@ const (
 	leftFile       = "left"       // kubelet must not start again
 )
 
+// cancelTimeout bounds Restore: the agent kills a drain script 10 s after it has canceled it
+// (agent/script/drain/concrete_script.go of bosh-agent).
+const cancelTimeout = 5 * time.Second
+
+// errCanceled is a drain that was canceled, after which the Director stops nothing.
+var errCanceled = errors.New("the drain was canceled, as bosh cancel-task does")
+
 // Steps are what Leave does.
 type Steps struct {
 	// Drain takes the node out of service. It gets whether the VM is about to be deleted.
 	Drain func(ctx context.Context, vmDeleted bool) error
+	// Restore takes the node back into service when the drain is canceled.
+	Restore func(context.Context) error
 	// StopKubelet stops kubelet, which would register a deleted Node again, and DeleteNode deletes the Node.
 	StopKubelet, DeleteNode func(context.Context) error
 }
@@ -30,17 +41,24 @@ type Steps struct {
 // serves. If that fails, the next VM with this node name waits longer to join, until the cloud controller manager has
 // deleted the Node. If the whole deployment is deleted, pods and Nodes need no care.
 //
-// Only from then on kubelet does not start again, and not since pre-stop: if that of another job fails, the VM stays
-// without a drain and without a pre-start, and kubelet must.
+// What keeps kubelet from starting again is left here and not by pre-stop: if the pre-stop of another job fails, the VM
+// stays, and neither drain nor pre-start follows.
 //
-// The files that pre-stop left are in the directory run. The only error is that of Drain, after which the VM stays.
+// The files that pre-stop left are in the directory run. After an error the VM stays: it is that of Drain, or ctx has
+// ended.
 func Leave(ctx context.Context, run string, steps Steps, log *slog.Logger) error {
 	if exists(filepath.Join(run, undeployedFile)) {
 		log.Info("not draining: the deployment is deleted")
 		return nil
 	}
 	leaving := exists(filepath.Join(run, leavingFile))
-	if err := steps.Drain(ctx, leaving); err != nil || !leaving {
+	err := steps.Drain(ctx, leaving)
+	if ctx.Err() != nil {
+		restoring, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
+		defer cancel()
+		return errors.Join(errCanceled, err, steps.Restore(restoring))
+	}
+	if err != nil || !leaving {
 		return err
 	}
 	if err := rootfile.Write(filepath.Join(run, leftFile), nil, 0o600); err != nil {

@@ -19,6 +19,7 @@ func TestLeave(t *testing.T) {
 	for name, test := range map[string]struct {
 		markers                []string
 		drains, stops, deletes error
+		canceled               bool // while it drains
 		calls                  []string
 		logs                   []string
 		left                   bool // kubelet must not start again
@@ -30,6 +31,12 @@ func TestLeave(t *testing.T) {
 		},
 		"deadline":                {markers: []string{"leaving"}, drains: deadline, calls: deleted[:1]},
 		"deadline before restart": {drains: deadline, calls: []string{"drain false"}},
+		"canceled": {
+			markers: []string{"leaving"}, canceled: true, drains: errCanceled, calls: []string{deleted[0], "restore"},
+		},
+		"canceled before restart": {
+			canceled: true, drains: errCanceled, calls: []string{"drain false", "restore"},
+		},
 		"steps fail": {
 			markers: []string{"leaving"}, stops: broken, deletes: broken, calls: deleted,
 			logs: []string{"kubelet is not stopped", "the Node is not deleted"}, left: true,
@@ -51,10 +58,18 @@ func TestLeave(t *testing.T) {
 				return result
 			}
 			var log bytes.Buffer
-			err := Leave(t.Context(), run, Steps{
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			err := Leave(ctx, run, Steps{
 				Drain: func(_ context.Context, vmDeleted bool) error {
-					return step(fmt.Sprintf("drain %t", vmDeleted), test.drains)
+					call := fmt.Sprintf("drain %t", vmDeleted)
+					if test.canceled {
+						cancel()
+						return step(call, nil)
+					}
+					return step(call, test.drains)
 				},
+				Restore:     func(ctx context.Context) error { return step("restore", ctx.Err()) },
 				StopKubelet: func(context.Context) error { return step("stop", test.stops) },
 				DeleteNode:  func(context.Context) error { return step("delete", test.deletes) },
 			}, slog.New(slog.NewTextHandler(&log, nil)))

@@ -191,6 +191,16 @@ func (w *world) a() *corev1.Node {
 	return node
 }
 
+func (w *world) awaitCordon() {
+	w.Helper()
+	eventually.Succeeds(w.T, 30*time.Second, "a cordoned node", func() error {
+		if !w.a().Spec.Unschedulable {
+			return errors.New("it is schedulable")
+		}
+		return nil
+	})
+}
+
 func (w *world) drain(options Options) error { return w.drainUntil(w.Context(), options) }
 
 func (w *world) drainUntil(ctx context.Context, options Options) error {
@@ -221,6 +231,7 @@ func TestDrain(t *testing.T) {
 		"a budget is honored until it permits": testBudget,
 		"deadline: force":                      testForce,
 		"deadline: fail":                       testFail,
+		"canceled":                             testCanceled,
 		"an eviction is forbidden":             testForbiddenEviction,
 		"a deletion is forbidden for a while":  testForbiddenDeletion,
 		"volumes are detached":                 testVolumes,
@@ -319,12 +330,7 @@ func testBudget(w *world) {
 	w.budget("guarded", 1)
 	drained := make(chan error, 1)
 	go func() { drained <- w.drain(Options{}) }()
-	eventually.Succeeds(w.T, 30*time.Second, "a cordoned node", func() error {
-		if !w.a().Spec.Unschedulable {
-			return errors.New("it is schedulable")
-		}
-		return nil
-	})
+	w.awaitCordon()
 	w.pod(
 		"other", func(pod *corev1.Pod) { pod.Labels["app"] = "guarded"; pod.Spec.NodeName = "b" },
 	) // started elsewhere
@@ -357,6 +363,31 @@ func testFail(w *world) {
 		w.Errorf("left: %q", got)
 	}
 	if w.a().Spec.Unschedulable {
+		w.Error("the node stays out of service")
+	}
+}
+
+// testCanceled: the agent ends a drain script when the Director's task is canceled.
+func testCanceled(w *world) {
+	w.pod("guarded", nil)
+	w.budget("guarded", 1)
+	ctx, cancel := context.WithCancel(w.Context())
+	defer cancel()
+	left := make(chan error, 1)
+	go func() {
+		left <- Leave(ctx, w.TempDir(), Steps{
+			Drain: func(ctx context.Context, _ bool) error { return w.drainUntil(ctx, Options{}) },
+			Restore: func(ctx context.Context) error {
+				return Restore(ctx, w.kubelet, "a", slog.New(slog.DiscardHandler))
+			},
+		}, slog.New(slog.DiscardHandler))
+	}()
+	w.awaitCordon()
+	cancel()
+	if err := <-left; !errors.Is(err, errCanceled) {
+		w.Errorf("got %v", err)
+	}
+	if _, out := w.a().Labels[corev1.LabelNodeExcludeBalancers]; out || w.a().Spec.Unschedulable {
 		w.Error("the node stays out of service")
 	}
 }

@@ -32,8 +32,8 @@ func drainNode() *cobra.Command {
 		Short: "Take this VM's node out of service and evict its pods, and delete the Node of a VM that is deleted",
 		Long: `Take this VM's node out of service and evict its pods, as their budgets permit. If the VM is about
 to be deleted, then stop kubelet and delete the Node. The exit status is 1 only if the policy is fail and pods or
-volumes are left at the deadline, or if the VM is about to be deleted while etcd refuses writes: an API that does not
-answer must not keep BOSH from stopping the VM.`,
+volumes are left at the deadline, if the VM is about to be deleted while etcd refuses writes, or if the drain is
+canceled, which takes the node back into service: an API that does not answer must not keep BOSH from stopping the VM.`,
 	}
 	config := requirePath(
 		command, "kubeconfig", "kubelet's kubeconfig; if the file is missing, there is nothing to drain and to delete",
@@ -50,6 +50,13 @@ answer must not keep BOSH from stopping the VM.`,
 			return cli.Usagef("--policy is %q; it must be force or fail", *policy)
 		}
 		steps := nodedrain.Steps{
+			Restore: func(ctx context.Context) error {
+				client, name, err := nodeClient(*config, *path)
+				if err != nil {
+					return err
+				}
+				return nodedrain.Restore(ctx, client, name, log)
+			},
 			StopKubelet: func(ctx context.Context) error { return runScript(ctx, *ctl, "stop") },
 			DeleteNode: func(ctx context.Context) error {
 				identity, err := node.Load(*path)
