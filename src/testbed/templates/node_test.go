@@ -248,24 +248,7 @@ func TestAPIServersLeaveBeforeTheirPortsClose(t *testing.T) {
 // TestKubeletStaysStoppedAfterDrain starts kubelet as monit may do right after drain has stopped it, after the next
 // pre-start, and after a pre-stop that no drain follows, because that of another job refuses.
 func TestKubeletStaysStoppedAfterDrain(t *testing.T) {
-	scripts := mustRender(t, "kubelet", inputFor(t, "kubelet").linked(awsLink))
-	root := t.TempDir()
-	files := map[string][]byte{
-		"packages/helpers/bin/kube-launcher": []byte("#!/bin/bash\necho \"$1\" >>" + root + "/calls\n"),
-		"sys/run/kubelet/x":                  nil,
-	}
-	for _, script := range []string{"pre-start", "pre-stop", "ctl"} {
-		files["jobs/kubelet/bin/"+script] = below(root, scripts["bin/"+script])
-	}
-	for path, content := range files {
-		path = filepath.Join(root, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, content, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+	root, run := kubeletScripts(t, `echo "$1" >>ROOT/calls`)
 	left := filepath.Join(root, "sys/run/kubelet/left")
 	if err := os.Symlink("/etc/passwd", left); err != nil { // as vcap could do
 		t.Fatal(err)
@@ -277,7 +260,7 @@ func TestKubeletStaysStoppedAfterDrain(t *testing.T) {
 		{"drain", ""},
 		{"ctl stop", "stop\n"},
 		{"ctl start", ""},
-		{"pre-start", "check\n"}, // it was not deleted
+		{"pre-start", "check\nstop\n"}, // it was not deleted
 		{"ctl start", "start\n"},
 		{"drain", ""},
 		{"pre-stop", ""},
@@ -292,16 +275,60 @@ func TestKubeletStaysStoppedAfterDrain(t *testing.T) {
 		if err := os.RemoveAll(filepath.Join(root, "calls")); err != nil {
 			t.Fatal(err)
 		}
-		words := strings.Fields(step.command)
+		run(step.command)
+		if calls, _ := os.ReadFile(filepath.Join(root, "calls")); string(calls) != step.calls {
+			t.Errorf("%s called the launcher with %q, want %q", step.command, calls, step.calls)
+		}
+	}
+}
+
+// TestKubeletThatStillRunsGetsAKubeconfig: its start writes the kubeconfig, and does nothing if it runs.
+func TestKubeletThatStillRunsGetsAKubeconfig(t *testing.T) {
+	root, run := kubeletScripts(t, `case $1 in
+start) [[ -e ROOT/running ]] || touch ROOT/running ROOT/data/kubelet/kubeconfig ;;
+stop) rm -f ROOT/running ;;
+esac`)
+	for _, command := range []string{"pre-start", "ctl start", "pre-start", "ctl start"} {
+		run(command)
+	}
+	if _, err := os.Stat(filepath.Join(root, "data/kubelet/kubeconfig")); err != nil {
+		t.Errorf("after pre-start and start of a kubelet that ran: %v", err)
+	}
+}
+
+// kubeletScripts returns a directory with the scripts of job kubelet, and a function that runs one as if the VM was
+// about to be deleted. launcher is what kube-launcher does, where ROOT is the directory.
+func kubeletScripts(t *testing.T, launcher string) (root string, run func(command string)) {
+	t.Helper()
+	scripts := mustRender(t, "kubelet", inputFor(t, "kubelet").linked(awsLink))
+	root = t.TempDir()
+	launcher = "#!/bin/bash\n" + strings.ReplaceAll(launcher, "ROOT", root) + "\n"
+	files := map[string][]byte{
+		"packages/helpers/bin/kube-launcher": []byte(launcher),
+		"sys/run/kubelet/x":                  nil,
+		"data/kubelet/x":                     nil,
+	}
+	for _, script := range []string{"pre-start", "pre-stop", "ctl"} {
+		files["jobs/kubelet/bin/"+script] = below(root, scripts["bin/"+script])
+	}
+	for path, content := range files {
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, content, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root, func(line string) {
+		t.Helper()
+		words := strings.Fields(line)
 		command := exec.Command(filepath.Join(root, "jobs/kubelet/bin", words[0]), words[1:]...)
 		command.Env = []string{
 			"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "BOSH_VM_NEXT_STATE=delete", "BOSH_DEPLOYMENT_NEXT_STATE=keep",
 		}
 		if output, err := command.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", step.command, err, output)
-		}
-		if calls, _ := os.ReadFile(filepath.Join(root, "calls")); string(calls) != step.calls {
-			t.Errorf("%s called the launcher with %q, want %q", step.command, calls, step.calls)
+			t.Fatalf("%s: %v\n%s", line, err, output)
 		}
 	}
 }
