@@ -217,6 +217,7 @@ func (w *world) clean() {
 	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
 	w.must(w.admin.PolicyV1().PodDisruptionBudgets("default").DeleteCollection(w.Context(), now, metav1.ListOptions{}))
 	w.must(w.admin.CoreV1().Pods("default").DeleteCollection(w.Context(), now, metav1.ListOptions{}))
+	w.must(w.admin.CoreV1().PersistentVolumeClaims("default").DeleteCollection(w.Context(), now, metav1.ListOptions{}))
 	w.must(w.admin.StorageV1().VolumeAttachments().DeleteCollection(w.Context(), now, metav1.ListOptions{}))
 	w.must(Restore(w.Context(), w.admin, "a", slog.New(slog.DiscardHandler)))
 	w.log.Reset()
@@ -521,21 +522,63 @@ func testVolumes(w *world) {
 	w.pod("daemon", func(pod *corev1.Pod) {
 		pod.OwnerReferences[0].Kind = "DaemonSet"
 		pod.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{
-			Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{
-				Spec: corev1.PersistentVolumeClaimSpec{
-					AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-					Resources: corev1.VolumeResourceRequirements{
-						Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
-					},
-				},
-			}},
+			Ephemeral: &corev1.EphemeralVolumeSource{
+				VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: claimSpec()},
+			},
 		}}}
 	})
+	w.bind("daemon-scratch", "v-daemon")
 	w.attachment("of-daemon", "a")
-	w.must(w.drain(Options{Timeout: 2 * time.Second}))
+	w.must(w.drain(Options{}))
+	// Volumes of NFS and EFS are not attached. That of a pod that stays is not taken for that of one that leaves.
+	claim := corev1.PersistentVolumeClaimVolumeSource{ClaimName: "shared"}
+	w.pod("sharing", func(pod *corev1.Pod) {
+		pod.OwnerReferences[0].Kind = "DaemonSet"
+		pod.Spec.Volumes = []corev1.Volume{
+			{Name: "shared", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &claim}},
+		}
+	})
+	w.must(w.drain(Options{})) // there is no such claim yet
+	w.claim("shared")
+	w.bind("shared", "v-nfs")
+	w.attachment("of-a", "a")
+	err = w.drain(Options{Timeout: 2 * time.Second})
+	if err == nil || !strings.Contains(err.Error(), "of-a") || strings.Contains(err.Error(), "of-daemon") {
+		w.Errorf("got %v", err)
+	}
 }
 
-// attachment attaches a volume to a node.
+// claim creates a PersistentVolumeClaim.
+func (w *world) claim(name string) {
+	w.Helper()
+	_, err := w.admin.CoreV1().PersistentVolumeClaims("default").Create(w.Context(), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: claimSpec(),
+	}, metav1.CreateOptions{})
+	w.must(err)
+}
+
+func claimSpec() corev1.PersistentVolumeClaimSpec {
+	return corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Resources: corev1.VolumeResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+		},
+	}
+}
+
+// bind gives a claim a volume. The controller manager creates the claims of ephemeral volumes.
+func (w *world) bind(claim, volume string) {
+	w.Helper()
+	patch := fmt.Appendf(nil, `{"spec": {"volumeName": "%s"}}`, volume)
+	eventually.Succeeds(w.T, 30*time.Second, "claim "+claim, func() error {
+		_, err := w.admin.CoreV1().
+			PersistentVolumeClaims("default").
+			Patch(w.Context(), claim, types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	})
+}
+
+// attachment attaches the volume v-NAME to a node for the attachment of-NAME.
 func (w *world) attachment(name, node string) {
 	w.Helper()
 	_, err := w.admin.StorageV1().VolumeAttachments().Create(w.Context(), &storagev1.VolumeAttachment{
@@ -543,7 +586,9 @@ func (w *world) attachment(name, node string) {
 		Spec: storagev1.VolumeAttachmentSpec{
 			Attacher: "example.com",
 			NodeName: node,
-			Source:   storagev1.VolumeAttachmentSource{PersistentVolumeName: new("v")},
+			Source: storagev1.VolumeAttachmentSource{
+				PersistentVolumeName: new(strings.Replace(name, "of-", "v-", 1)),
+			},
 		},
 	}, metav1.CreateOptions{})
 	w.must(err)

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"kubernetes-release/etcdmembers"
 )
@@ -157,30 +158,55 @@ func toleratesCordon(pod *corev1.Pod) bool {
 	})
 }
 
-// detached returns nil when no more volumes are attached than those of the pods that stay.
+// detached returns nil when no volumes are attached but those of the pods that stay.
 func (d *drain) detached(ctx context.Context, staying []corev1.Pod) error {
 	attachments, err := d.client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
-	attached := map[string]bool{}
+	attached := map[string]string{} // volumes by attachment
 	for i := range attachments.Items {
-		if attachments.Items[i].Spec.NodeName == d.Node {
-			attached[attachments.Items[i].Name] = true
+		if attachment := &attachments.Items[i]; attachment.Spec.NodeName == d.Node {
+			attached[attachment.Name] = ptr.Deref(attachment.Spec.Source.PersistentVolumeName, "")
 		}
 	}
-	used := map[string]bool{}
-	for i := range staying {
-		for _, volume := range staying[i].Spec.Volumes {
-			if name := claim(&staying[i], &volume); name != "" {
-				used[staying[i].Namespace+"/"+name] = true
-			}
-		}
+	if len(attached) == 0 {
+		return nil
 	}
-	if len(attached) <= len(used) {
+	used, err := d.volumes(ctx, staying)
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(attached, func(_, volume string) bool { return used[volume] })
+	if len(attached) == 0 {
 		return nil
 	}
 	return &waitingError{[]string{"volumes are attached: " + strings.Join(slices.Sorted(maps.Keys(attached)), ", ")}}
+}
+
+// volumes returns the names of the PersistentVolumes of pods. Not each of them has to be attached.
+func (d *drain) volumes(ctx context.Context, pods []corev1.Pod) (map[string]bool, error) {
+	names := map[string]bool{}
+	for i := range pods {
+		for _, volume := range pods[i].Spec.Volumes {
+			name := claim(&pods[i], &volume)
+			if name == "" {
+				continue
+			}
+			claims := d.client.CoreV1().PersistentVolumeClaims(pods[i].Namespace)
+			claim, err := claims.Get(ctx, name, metav1.GetOptions{})
+			switch {
+			case err == nil && claim.Spec.VolumeName != "":
+				names[claim.Spec.VolumeName] = true
+			case err == nil, apierrors.IsNotFound(err): // the pod waits for it
+			case apierrors.IsForbidden(err): // the Node authorizer does not know that a new pod is here yet
+				return nil, &waitingError{[]string{err.Error()}}
+			default:
+				return nil, err
+			}
+		}
+	}
+	return names, nil
 }
 
 // claim is the name of the PersistentVolumeClaim of a pod's volume, empty if it has none.
