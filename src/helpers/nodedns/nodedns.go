@@ -38,7 +38,7 @@ import (
 const (
 	// Table is the name of the table, of the family ip.
 	Table = "node-local-dns"
-	// answersTable is the name of another, for answers, which stays as long as the node has the address.
+	// answersTable is the name of another, for what holds as long as the node has the address.
 	answersTable = Table + "-answers"
 	// isolated is the set of the pods to which network policies apply that select their egress.
 	isolated = "isolated"
@@ -89,9 +89,30 @@ func Load(path string) (Config, error) {
 	return c, nil
 }
 
-// AddAddress gives the node the address of the cluster's DNS, if it does not have it. Nothing is sent from it to other
-// destinations, since its scope is the host.
-func (c Config) AddAddress() error {
+// AddAddress gives the node the address of the cluster's DNS, after the rules that belong to it.
+func (c Config) AddAddress(ctx context.Context) error {
+	answers, err := knftables.New(knftables.IPv4Family, answersTable)
+	if err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	return c.writeAnswers(ctx, answers)
+}
+
+// writeAnswers writes the table of answers, and then adds the address.
+func (c Config) writeAnswers(ctx context.Context, answers knftables.Interface) error {
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	tx := answers.NewTransaction()
+	c.answersTransaction(tx)
+	if err := answers.Run(ctx, tx); err != nil {
+		return fmt.Errorf("write the table %s of nftables: %w", answersTable, err)
+	}
+	return c.addAddress()
+}
+
+// addAddress adds the address, if the node does not have it. Nothing is sent from it to other destinations, since its
+// scope is the host.
+func (c Config) addAddress() error {
 	loopback, address, err := c.link()
 	if err != nil {
 		return err
@@ -102,7 +123,7 @@ func (c Config) AddAddress() error {
 	return nil
 }
 
-// removeAddress undoes AddAddress.
+// removeAddress undoes addAddress.
 func (c Config) removeAddress() error {
 	loopback, address, err := c.link()
 	if err != nil {
@@ -174,16 +195,35 @@ func (c Config) transaction(tx *knftables.Transaction, pods []netip.Addr) {
 // answersTransaction replaces the table of answers. To connection tracking, an answer after the table of queries has
 // been removed would be a new connection, to which the next query of the same socket belongs: kube-proxy's rules would
 // not see that one.
+//
+// At its address the node accepts intercepted queries, which are untracked, and answers to its own connections. All
+// else would reach any server of the node, past the policies of pods: kube-router's first rule for packets to the node
+// accepts all addresses of Services, and kube-proxy refuses ports that they do not have only where packets are
+// forwarded or sent (nftablesJumpChains in pkg/proxy/nftables/proxier.go). Queries would too without kube-proxy's
+// rules.
 func (c Config) answersTransaction(tx *knftables.Transaction) {
 	deleteTable(tx)
 	tx.Add(&knftables.Table{Comment: knftables.PtrTo("rules of the BOSH job node-local-dns")})
-	tx.Add(&knftables.Chain{
-		Name: "output", Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(knftables.OutputHook),
-		Priority: knftables.PtrTo(knftables.RawPriority),
-	})
-	tx.Add(&knftables.Rule{
-		Chain: "output", Rule: knftables.Concat("ip saddr", c.Address, "udp sport 53 notrack"),
-	})
+	for _, chain := range []struct {
+		name     string
+		hook     knftables.BaseChainHook
+		priority knftables.BaseChainPriority
+		rule     string
+	}{
+		{
+			"output", knftables.OutputHook, knftables.RawPriority,
+			knftables.Concat("ip saddr", c.Address, "udp sport 53 notrack"),
+		},
+		{
+			"input", knftables.InputHook, knftables.FilterPriority,
+			knftables.Concat("ip daddr", c.Address, "ct state new counter reject"),
+		},
+	} {
+		tx.Add(&knftables.Chain{
+			Name: chain.name, Type: knftables.PtrTo(knftables.FilterType), Hook: &chain.hook, Priority: &chain.priority,
+		})
+		tx.Add(&knftables.Rule{Chain: chain.name, Rule: chain.rule})
+	}
 }
 
 // Interception keeps the table while the node's server answers.
@@ -226,10 +266,7 @@ func New(config Config, log *slog.Logger) (*Interception, error) {
 // table could not be written or removed.
 func (i *Interception) Keep(ctx context.Context) error {
 	defer func() {
-		// Without the address there are no answers.
-		if err := errors.Join(
-			i.remove("the job stops"), i.config.removeAddress(), removeTable(i.answers, answersTable),
-		); err != nil {
+		if err := errors.Join(i.remove("the job stops"), i.removeAnswers()); err != nil {
 			i.log.Error("cannot undo the interception", "error", err)
 		}
 	}()
@@ -308,17 +345,12 @@ func (i *Interception) step(ctx context.Context) error {
 }
 
 func (i *Interception) write(ctx context.Context, pods []netip.Addr) error {
-	if err := i.config.AddAddress(); err != nil {
+	if err := i.config.writeAnswers(ctx, i.answers); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	tx := i.answers.NewTransaction()
-	i.config.answersTransaction(tx)
-	if err := i.answers.Run(ctx, tx); err != nil {
-		return fmt.Errorf("write the table %s of nftables: %w", answersTable, err)
-	}
-	tx = i.nft.NewTransaction()
+	tx := i.nft.NewTransaction()
 	i.config.transaction(tx, pods)
 	if err := i.nft.Run(ctx, tx); err != nil {
 		return fmt.Errorf("write the table %s of nftables: %w", Table, err)
@@ -344,6 +376,14 @@ func (i *Interception) remove(reason string) error {
 		i.log.Info("removed the table: queries go to the cluster's DNS", "reason", reason)
 	}
 	return nil
+}
+
+// removeAnswers removes the address, and then the table that belongs to it.
+func (i *Interception) removeAnswers() error {
+	if err := i.config.removeAddress(); err != nil {
+		return err
+	}
+	return removeTable(i.answers, answersTable)
 }
 
 // removeTable removes a table, also when the process is about to end.

@@ -259,7 +259,7 @@ func (w *world) nft(t *testing.T, rules string) {
 // serveNode starts the node's server. It needs the address, as CoreDNS does.
 func (w *world) serveNode(t *testing.T) *server {
 	t.Helper()
-	if err := w.node.Do(w.config.AddAddress); err != nil {
+	if err := w.node.Do(func() error { return w.config.AddAddress(t.Context()) }); err != nil {
 		t.Fatal(err)
 	}
 	return serve(t, w.node, fromNode, clusterDNS+":53", healthPort)
@@ -415,7 +415,7 @@ func TestPodsNoticeNothing(t *testing.T) {
 // unwell, and has answered the first query late.
 func TestLateAnswersBindNoSocket(t *testing.T) {
 	w := newWorld(t)
-	if err := w.node.Do(w.config.AddAddress); err != nil {
+	if err := w.node.Do(func() error { return w.config.AddAddress(t.Context()) }); err != nil {
 		t.Fatal(err)
 	}
 	serveAfter(t, w.node, time.Second, fromNode, clusterDNS+":53")
@@ -486,7 +486,7 @@ func TestIsolatedPodsAskTheCluster(t *testing.T) {
 		}
 	}
 	time.Sleep(2 * interval) //nolint:forbidigo // nothing must happen
-	if state, err := w.state(); err != nil || strings.Contains(state, Table) {
+	if state, err := w.state(); err != nil || strings.Contains(state, Table+"\n") {
 		t.Error("queries are intercepted before the policies are known")
 	}
 	write("")
@@ -502,6 +502,59 @@ func TestIsolatedPodsAskTheCluster(t *testing.T) {
 			}
 			return nil
 		})
+	}
+}
+
+// TestPodsReachNothingElseAtTheAddress: the address is one of the node, where policies for egress do not apply.
+func TestPodsReachNothingElseAtTheAddress(t *testing.T) {
+	w := newWorld(t)
+	executable(t)
+	if err := errors.Join(
+		os.MkdirAll(w.config.NetworkPolicy, 0o755), //nolint:gosec // as the agent's folders
+		os.WriteFile(w.config.Isolated, []byte(podAddress+"\n"), 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.node.Do(func() error {
+		listener, err := net.Listen("tcp", "0.0.0.0:22")
+		if err == nil {
+			t.Cleanup(func() { _ = listener.Close() })
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	dial := func(n nettest.Namespace, address string) error {
+		return n.Do(func() error {
+			connection, err := net.DialTimeout("tcp", address+":22", 5*time.Second)
+			if err == nil {
+				_ = connection.Close()
+			}
+			return err
+		})
+	}
+	refused := func(when string) {
+		t.Helper()
+		for who, n := range map[string]nettest.Namespace{"a pod": w.pod, "a process of the node": w.node} {
+			if err := dial(n, clusterDNS); !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("%s %s connects to another port of the address: %v", who, when, err)
+			}
+		}
+	}
+	w.serveNode(t)
+	if err := dial(w.pod, podGateway); err != nil {
+		t.Fatalf("a pod does not reach the server at the node's own address: %v", err)
+	}
+	refused("without the table of queries")
+	w.keep(t, interval)
+	w.awaitActive(t, true)
+	refused("with the table of queries")
+
+	w.node.Run(t, "nft delete table ip kube-proxy")
+	for _, network := range []string{"udp", "tcp"} {
+		if who, err := ask(w.pod, 0, network); err == nil {
+			t.Errorf("%s answers an isolated pod by %s without kube-proxy's rules", who, network)
+		}
 	}
 }
 

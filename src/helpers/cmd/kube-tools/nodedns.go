@@ -17,15 +17,15 @@ const interceptionUsage = "configuration, config/interception/interception.json 
 func addDNSAddress() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "add-dns-address",
-		Short: "Give this node the address of the cluster's DNS, at which its own server listens",
+		Short: "Give this node the address of the cluster's DNS, at which only its own server answers",
 	}
 	path := requirePath(command, "config", interceptionUsage)
-	command.RunE = func(*cobra.Command, []string) error {
+	command.RunE = func(command *cobra.Command, _ []string) error {
 		config, err := nodedns.Load(*path)
 		if err != nil {
 			return err
 		}
-		return config.AddAddress()
+		return config.AddAddress(command.Context())
 	}
 	return command
 }
