@@ -117,7 +117,7 @@ func (c Config) addAddress() error {
 	if err != nil {
 		return err
 	}
-	if err := netlink.AddrReplace(loopback, address); err != nil {
+	if err := netlink.AddrAdd(loopback, address); err != nil && !errors.Is(err, syscall.EEXIST) {
 		return fmt.Errorf("add the address %s to the loopback interface: %w", c.Address, err)
 	}
 	return nil
@@ -339,7 +339,7 @@ func (i *Interception) step(ctx context.Context) error {
 	}
 	i.late, i.reported = 0, ""
 	if i.active.Load() && slices.Equal(pods, i.pods) && i.clock.Since(i.written) < rewrite {
-		return nil
+		return i.config.addAddress() // others can remove it
 	}
 	return i.write(ctx, pods)
 }

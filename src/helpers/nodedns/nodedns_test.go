@@ -411,6 +411,24 @@ func TestPodsNoticeNothing(t *testing.T) {
 	}
 }
 
+// TestAddressThatIsRemoved: without the address, queries would leave the node by its default route.
+func TestAddressThatIsRemoved(t *testing.T) {
+	w := newWorld(t)
+	executable(t)
+	w.serveNode(t)
+	w.keep(t, interval)
+	w.awaitActive(t, true)
+	w.node.Run(t, "ip addr del "+clusterDNS+"/32 dev lo")
+	eventually.SucceedsEvery(t, rewrite/2, 5*time.Millisecond, "the address", func() error {
+		state, err := w.state()
+		if err == nil && !strings.Contains(state, clusterDNS+"/32") {
+			err = errors.New("the node does not have it")
+		}
+		return err
+	})
+	expect(t, "a pod", w.pod, 0, fromNode)
+}
+
 // TestLateAnswersBindNoSocket is a pod that asks again from the same port, after the node's server has been found
 // unwell, and has answered the first query late.
 func TestLateAnswersBindNoSocket(t *testing.T) {
