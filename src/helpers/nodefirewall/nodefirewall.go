@@ -407,6 +407,8 @@ type Firewall struct {
 	// addresses are those that the table has, and written is when it was written or seen last.
 	addresses []netip.Addr
 	written   time.Time
+	// unlimited is whether the table was written without the limits of connections that there are.
+	unlimited bool
 	// reported is the last error about the records.
 	reported string
 }
@@ -461,6 +463,10 @@ func (f *Firewall) Apply(ctx context.Context) error {
 			return err
 		}
 		if there {
+			if f.unlimited && f.replace(ctx, f.config, addresses) == nil {
+				f.unlimited = false
+				f.log.Info("wrote the table with limits of connections", "table", Table)
+			}
 			return f.update(ctx, addresses, same)
 		}
 		f.log.Warn("the table is gone: writing it again", "table", Table)
@@ -505,24 +511,31 @@ func (f *Firewall) update(ctx context.Context, addresses []netip.Addr, same bool
 }
 
 // write writes the table, without limits of connections where the kernel cannot count them (CONFIG_NFT_CONNLIMIT, the
-// module nft_connlimit).
+// module nft_connlimit). A passing failure looks the same, so Apply tries again.
 func (f *Firewall) write(ctx context.Context, addresses []netip.Addr) error {
-	tx := f.nft.NewTransaction()
-	f.config.transaction(tx, addresses)
-	err := f.nft.Run(ctx, tx)
+	err := f.replace(ctx, f.config, addresses)
 	if err == nil || len(f.config.limits()) == 0 {
+		f.unlimited = false
 		return err
 	}
 	unlimited := f.config
 	unlimited.Connections, unlimited.Clients = Connections{}, Clients{}
-	tx = f.nft.NewTransaction()
-	unlimited.transaction(tx, addresses)
-	if f.nft.Run(ctx, tx) != nil {
+	if f.replace(ctx, unlimited, addresses) != nil {
 		return err
 	}
-	f.log.Error("wrote the table without limits of connections, which the kernel refuses: see whether modprobe "+
-		"nft_connlimit succeeds", "error", err)
+	if !f.unlimited {
+		f.log.Error("wrote the table without limits of connections, which the kernel refuses, until it accepts "+
+			"them: see whether modprobe nft_connlimit succeeds", "error", err)
+	}
+	f.unlimited = true
 	return nil
+}
+
+// replace replaces the table by that of a configuration.
+func (f *Firewall) replace(ctx context.Context, config Config, addresses []netip.Addr) error {
+	tx := f.nft.NewTransaction()
+	config.transaction(tx, addresses)
+	return f.nft.Run(ctx, tx)
 }
 
 // instances returns the addresses of the deployment's VMs, as far as they are known. It logs an error once.

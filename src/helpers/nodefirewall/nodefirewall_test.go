@@ -1235,8 +1235,24 @@ func TestKernelsThatDoNotCountConnections(t *testing.T) {
 	if opened, _, err := w.pod.open(t, 10, otherNode+":6443"); opened != 10 {
 		t.Errorf("%d connections: %v", opened, err)
 	}
-	if !strings.Contains(log.String(), "modprobe nft_connlimit") || !strings.Contains(log.String(), "No such file") {
-		t.Errorf("the log does not say so: %s", &log)
+	clock := testingclock.NewFakePassiveClock(f.written.Add(tableInterval))
+	f.clock = clock
+	w.apply(t, f)
+	if strings.Count(log.String(), "modprobe nft_connlimit") != 1 || !strings.Contains(log.String(), "No such file") {
+		t.Errorf("the log does not say so once: %s", &log)
+	}
+	// A failure that passes looks the same.
+	f.nft = f.nft.(refusing).Interface
+	clock.SetTime(f.written.Add(tableInterval))
+	w.apply(t, f)
+	if err := w.node.Do(func() error {
+		sets, err := f.nft.List(t.Context(), "sets")
+		if !slices.Contains(sets, apiConnections) || !slices.Contains(sets, clientConnections) {
+			t.Errorf("the kernel counts connections now, and the table has the sets %s", sets)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
 	}
 	// Anything else that the kernel refuses is an error.
 	f = w.firewall(t, func(c *Config) { c.Connections = Connections{API: 1, APIPort: 6443} })
