@@ -469,7 +469,11 @@ func (f *Firewall) Apply(ctx context.Context) error {
 			}
 			return f.update(ctx, addresses, same)
 		}
-		f.log.Warn("the table is gone: writing it again", "table", Table)
+		// flannel writes its rules when it starts (pkg/trafficmngr/nftables/nftables.go), and kube-proxy all of its own
+		// once an hour (FullSyncPeriod in pkg/proxy/util/utils.go).
+		f.log.Warn("another program has removed rules of nftables: writing this table again. Others may be missing, "+
+			"by which pods reach Services and other networks: restart flannel, kube-proxy and network-policy with "+
+			"/var/vcap/bosh/bin/monit restart NAME", "table", Table)
 	}
 	if err := f.write(ctx, addresses); err != nil {
 		return fmt.Errorf("write the table %s of nftables: %w", Table, err)

@@ -463,11 +463,16 @@ func TestOnlyNodesReachTheOverlay(t *testing.T) {
 	}
 
 	w.node.Run(t, "nft delete table inet "+Table)
+	var log strings.Builder
+	f.log = slog.New(slog.NewTextHandler(&log, nil))
 	f.clock = testingclock.NewFakePassiveClock(f.written.Add(tableInterval))
 	w.apply(t, f)
 	w.pod.send(t, podAddress, ownAddress, "written again")
 	if received(t, here, "written again", absent) {
 		t.Error("the table is not written again")
+	}
+	if !strings.Contains(log.String(), "restart flannel, kube-proxy") {
+		t.Errorf("the log does not say what to do about the rules of others: %s", &log)
 	}
 }
 
