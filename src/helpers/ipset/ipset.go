@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 	"syscall"
@@ -127,16 +128,21 @@ func create(name, kind string, options []string) error {
 	return netlink.IpsetCreate(name, kind, settings)
 }
 
-// add adds an address or network to a set. The library cannot add the exceptions of a network.
+// add adds an address or network to a set.
 func add(name, member string, options []string) error {
-	ip, bits, err := parse(member)
-	if err != nil {
-		return err
+	prefixes, err := parse(member)
+	for _, prefix := range prefixes {
+		err = errors.Join(err, addPrefix(name, prefix, options))
 	}
+	return err
+}
+
+// addPrefix adds a network to a set. The library cannot add the exceptions of a network.
+func addPrefix(name string, prefix netip.Prefix, options []string) error {
 	data := nl.NewRtAttr(nl.IPSET_ATTR_DATA|int(nl.NLA_F_NESTED), nil)
-	address := nl.NewRtAttr(nl.IPSET_ATTR_IPADDR_IPV4|int(nl.NLA_F_NET_BYTEORDER), ip)
+	address := nl.NewRtAttr(nl.IPSET_ATTR_IPADDR_IPV4|int(nl.NLA_F_NET_BYTEORDER), prefix.Addr().AsSlice())
 	data.AddChild(nl.NewRtAttr(nl.IPSET_ATTR_IP|int(nl.NLA_F_NESTED), address.Serialize()))
-	data.AddChild(nl.NewRtAttr(nl.IPSET_ATTR_CIDR, nl.Uint8Attr(bits)))
+	data.AddChild(nl.NewRtAttr(nl.IPSET_ATTR_CIDR, nl.Uint8Attr(uint8(prefix.Bits())))) //nolint:gosec // at most 32
 	for len(options) > 0 {
 		switch {
 		case options[0] == "nomatch":
@@ -160,7 +166,7 @@ func add(name, member string, options []string) error {
 			return fmt.Errorf("unknown option %s", options[0])
 		}
 	}
-	_, err = request(nl.IPSET_CMD_ADD, nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(name)), data)
+	_, err := request(nl.IPSET_CMD_ADD, nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(name)), data)
 	return err
 }
 
@@ -181,21 +187,27 @@ func request(command int, attributes ...nl.NetlinkRequestData) ([][]byte, error)
 }
 
 // parse reads an IPv4 address or network as Kubernetes does, which accepts leading zeros and IPv4 addresses in the form
-// of IPv6: an error here would keep the policies of all namespaces from being changed.
-func parse(member string) (net.IP, uint8, error) {
+// of IPv6: an error here would keep the policies of all namespaces from being changed. Of all addresses it makes two
+// networks, since sets have none without bits (hash_net4_uadt in net/netfilter/ipset/ip_set_hash_net.c): the controller
+// does so only for what ends with "/0".
+func parse(member string) ([]netip.Prefix, error) {
 	if !strings.Contains(member, "/") {
 		member += "/32"
 	}
 	ip, network, err := netutils.ParseCIDRSloppy(member)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	ones, size := network.Mask.Size()
-	mapped := size - 8*net.IPv4len
-	if ip.To4() == nil || ones <= mapped {
-		return nil, 0, fmt.Errorf("%s is no IPv4 address or network", member)
+	bits := ones - (size - 8*net.IPv4len)
+	address, ok := netip.AddrFromSlice(ip.To4())
+	if !ok || bits < 0 {
+		return nil, fmt.Errorf("%s is no IPv4 address or network", member)
 	}
-	return ip.To4(), uint8(ones - mapped), nil //nolint:gosec // at most 32
+	if bits == 0 {
+		return []netip.Prefix{netip.MustParsePrefix("0.0.0.0/1"), netip.MustParsePrefix("128.0.0.0/1")}, nil
+	}
+	return []netip.Prefix{netip.PrefixFrom(address, bits)}, nil
 }
 
 // save writes all sets in the format that restore reads.

@@ -2,6 +2,7 @@ package ipset
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -119,6 +120,21 @@ func TestMembersAsKubernetesAcceptsThem(t *testing.T) {
 		if err := Run([]string{"add", "A", member, "timeout", "0"}, nil, nil); err != nil ||
 			!strings.Contains(saved(t), "add A "+want+" timeout 0\n") {
 			t.Errorf("%s: %v\n%s", member, err, saved(t))
+		}
+	}
+}
+
+// TestAllAddresses are two networks, however a policy spells them.
+func TestAllAddresses(t *testing.T) {
+	for _, member := range []string{"0.0.0.0/0", "0.0.0.0/00", "10.0.0.1/00", "::ffff:0.0.0.0/96"} {
+		got, err := parse(member)
+		if err != nil || fmt.Sprint(got) != "[0.0.0.0/1 128.0.0.0/1]" {
+			t.Errorf("%s: %s, %v", member, got, err)
+		}
+	}
+	for _, member := range []string{"::/0", "::ffff:0.0.0.0/95"} {
+		if got, err := parse(member); err == nil {
+			t.Errorf("%s is %s", member, got)
 		}
 	}
 }
