@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 )
 
@@ -28,18 +27,16 @@ func Load(path, deployment, domain string) ([]Record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("instances of the deployment: %w", err)
 	}
-	records, err := parse(content)
+	records, err := parse(content, Canonical(deployment), domain)
 	if err != nil {
 		return nil, fmt.Errorf("instances of the deployment: %s: %w", path, err)
 	}
-	return slices.DeleteFunc(
-		records, func(r Record) bool { return r.Deployment != Canonical(deployment) || r.Domain != domain },
-	), nil
+	return records, nil
 }
 
-// parse decodes the table that dns_records.rb of bosh-director writes: the names of the columns, and rows. Directors
-// add columns.
-func parse(content []byte) ([]Record, error) {
+// parse decodes the table that dns_records.rb of bosh-director writes: the names of the columns, and rows, of which it
+// returns those of a deployment. Directors add columns.
+func parse(content []byte, deployment, domain string) ([]Record, error) {
 	var table struct {
 		Keys []string            `json:"record_keys"`
 		Rows [][]json.RawMessage `json:"record_infos"`
@@ -56,7 +53,7 @@ func parse(content []byte) ([]Record, error) {
 			return nil, fmt.Errorf("no column %q among %q", key, table.Keys)
 		}
 	}
-	records := make([]Record, 0, len(table.Rows))
+	var records []Record
 	for n, row := range table.Rows {
 		if len(row) != len(table.Keys) {
 			return nil, fmt.Errorf("row %d has %d columns, not %d", n, len(row), len(table.Keys))
@@ -72,9 +69,15 @@ func parse(content []byte) ([]Record, error) {
 				problems = append(problems, fmt.Errorf("row %d, %s: %w", n, key, err))
 			}
 		}
-		address, err := netip.ParseAddr(ip)
-		if err := errors.Join(append(problems, err)...); err != nil {
+		if err := errors.Join(problems...); err != nil {
 			return nil, err
+		}
+		if r.Deployment != deployment || r.Domain != domain {
+			continue
+		}
+		address, err := netip.ParseAddr(ip)
+		if err != nil {
+			return nil, fmt.Errorf("row %d, ip: %w", n, err)
 		}
 		r.IP = address.Unmap()
 		records = append(records, r)

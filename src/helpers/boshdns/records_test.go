@@ -41,6 +41,10 @@ func TestLoad(t *testing.T) {
 	if err != nil || len(records) != 2 || records[0] != want || records[1].AZ != "" {
 		t.Errorf("got %+v, %v", records, err)
 	}
+	write(strings.Replace(table, `"10.0.0.6"`, `""`, 1))
+	if records, err := Load(path, "kube-prod", "bosh"); err != nil || len(records) != 2 {
+		t.Errorf("with an instance of another deployment that has no address: %+v, %v", records, err)
+	}
 	for _, broken := range []string{
 		"", "[]", `{"record_keys": ["id"]}`, strings.Replace(table, `"10.0.0.5"`, `"ten"`, 1),
 		strings.Replace(table, `, "agent", 1]`, `]`, 1), strings.Replace(table, `"z1"`, `1`, 1),
