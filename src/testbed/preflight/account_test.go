@@ -201,6 +201,44 @@ func TestPrepareAccount(t *testing.T) {
 	}
 }
 
+// TestDeleteRefusesWithVMs: without rules, tags and roles the nodes of a cluster that still runs would be cut off.
+func TestDeleteRefusesWithVMs(t *testing.T) {
+	sim, url := simulateAccount(t, emptyAccount())
+	file := variablesFile(t)
+	if code, stdout, stderr := prepare(t, file); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	id, err := launch(t, url, "kubernetes-control", sim.World().SecurityGroups[1].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := awssim.DirectorSecurityGroup
+	for name, change := range map[string]func(*store.Instance){
+		"with tag and group": func(*store.Instance) {},
+		"stopped":            func(i *store.Instance) { i.State = "stopped" },
+		"with the tag":       func(i *store.Instance) { i.SecurityGroups = []string{other} },
+		"in the group":       func(i *store.Instance) { i.Tags = store.Tags{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			good := sim.World()
+			if err := sim.Update(func(w *store.World) error { change(&w.Instances[0]); return nil }); err != nil {
+				t.Fatal(err)
+			}
+			before := worldText(t, sim)
+			for _, args := range [][]string{{"--delete"}, {"--delete", "--dry-run"}} {
+				code, stdout, stderr := prepare(t, file, args...)
+				if code != 1 || !strings.Contains(stderr, "instances in the VPC "+awssim.LabVPC+": "+id+";") ||
+					worldText(t, sim) != before {
+					t.Errorf("%v: exit code %d\n%s%s", args, code, stdout, stderr)
+				}
+			}
+			if err := sim.Update(func(w *store.World) error { *w = *good; return nil }); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
 // TestDeleteLeavesRulesOfForeignGroups: the VMs of a Director share the security group bosh-vms, whose rules they need
 // after the cluster is gone.
 func TestDeleteLeavesRulesOfForeignGroups(t *testing.T) {

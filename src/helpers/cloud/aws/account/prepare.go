@@ -5,10 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/arn"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
+
+	"kubernetes-release/cloud/aws/fixes"
 )
 
 // Prepare creates what is missing, in an order in which each step finds what it needs. It can be repeated. A dry run
@@ -40,10 +45,14 @@ func (a *Account) Prepare(ctx context.Context, dryRun bool) error {
 	return nil
 }
 
-// Delete removes what Prepare has created, the last first. It can be repeated. A dry run only reads.
+// Delete removes what Prepare has created, the last first. It can be repeated. A dry run only reads. It does nothing
+// while the cluster has VMs.
 func (a *Account) Delete(ctx context.Context, dryRun bool) error {
 	steps, err := a.steps(ctx)
 	if err != nil {
+		return err
+	}
+	if err := a.refuseWithVMs(ctx); err != nil {
 		return err
 	}
 	var failed []error
@@ -68,6 +77,46 @@ func (a *Account) Delete(ctx context.Context, dryRun bool) error {
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// refuseWithVMs returns an error if there are instances with the cluster's tag, or in the group that Prepare has
+// created. Without rules, tags and roles their nodes would be cut off from each other, and only then would EC2 refuse
+// to delete a group that they are in.
+func (a *Account) refuseWithVMs(ctx context.Context) error {
+	filters := []ec2types.Filter{{Name: aws.String("tag-key"), Values: []string{a.tagKey()}}}
+	if a.group != "" && !a.foreign {
+		filters = append(filters, ec2types.Filter{Name: aws.String("instance.group-id"), Values: []string{a.group}})
+	}
+	var ids []string
+	for _, filter := range filters {
+		pages := ec2.NewDescribeInstancesPaginator(a.ec2, &ec2.DescribeInstancesInput{Filters: []ec2types.Filter{
+			filter,
+			{Name: aws.String("vpc-id"), Values: []string{a.vpc}},
+			{Name: aws.String("instance-state-name"), Values: []string{"pending", "running", "stopping", "stopped"}},
+		}})
+		for pages.HasMorePages() {
+			page, err := pages.NextPage(ctx)
+			if err != nil {
+				return fmt.Errorf("instances of the cluster %s: %w", a.Cluster, err)
+			}
+			for _, reservation := range page.Reservations {
+				for _, instance := range reservation.Instances {
+					ids = append(ids, aws.ToString(instance.InstanceId))
+				}
+			}
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	return fmt.Errorf(
+		"nothing is deleted, because the cluster %s has instances in the VPC %s: %s; delete the deployment first "+
+			"(bosh delete-deployment), or the instances, if no Director knows them: %s",
+		a.Cluster, a.vpc, strings.Join(ids, ", "),
+		fixes.Line(append([]string{"aws", "ec2", "terminate-instances", "--instance-ids"}, ids...)...),
+	)
 }
 
 func (s step) isPresent(ctx context.Context) (bool, error) {
