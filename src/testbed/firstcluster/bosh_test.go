@@ -393,6 +393,8 @@ func launchAll(config *manifest.CloudConfig, m *manifest.Manifest) ([]string, er
 			if own := properties["security_groups"]; own != nil {
 				groups = own
 			}
+			options, _ := properties["metadata_options"].(map[string]any)
+			tags, _ := options["instance_metadata_tags"].(string)
 			id, err := cloud().Launch(context.Background(), cpi.Launch{
 				Address:          address.String(),
 				Subnet:           fmt.Sprint(subnet.CloudProperties["subnet"]),
@@ -402,6 +404,7 @@ func launchAll(config *manifest.CloudConfig, m *manifest.Manifest) ([]string, er
 				InstanceProfile:  fmt.Sprint(properties["iam_instance_profile"]),
 				TokensRequired:   true,
 				HopLimit:         1,
+				MetadataTags:     tags,
 				Tags:             tagsOf(m, g, n),
 			})
 			if err != nil {

@@ -45,7 +45,9 @@ func TestFirstCluster(t *testing.T) {
 	if _, err := os.Stat(kubectlProgram()); err != nil {
 		t.Skip("scripts/write-kubeconfig.sh requires kubectl")
 	}
-	sim, err := awssim.New(awssim.EmptyWorld(netip.MustParsePrefix("10.0.0.0/16")), awssim.Options{})
+	world := awssim.EmptyWorld(netip.MustParsePrefix("10.0.0.0/16"))
+	world.Settings.InstanceMetadataTags = "enabled" // EC2 launches no VM with a cluster's tag then
+	sim, err := awssim.New(world, awssim.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,8 @@ func TestCloudConfigForAWSAddsToTheDirectors(t *testing.T) {
 				t.Fatal(err)
 			}
 			p, err := director.NewPlan(
-				mustInterpolate(t, deployment{ops: []string{"aws.yml"}}), cloud, releases(t), &director.State{},
+				mustInterpolate(t, deployment{ops: []string{"aws.yml", "use-separate-etcd.yml"}, vars: etcdVars}),
+				cloud, releases(t), &director.State{},
 			)
 			if err != nil {
 				t.Fatal(err)
@@ -79,6 +80,9 @@ func TestCloudConfigForAWSAddsToTheDirectors(t *testing.T) {
 				t.Fatal(err)
 			}
 			checkZones(t, p, cloud)
+			for _, g := range p.Groups {
+				checkMetadataTags(t, g.Spec.Name, cloud.CloudProperties(g.Spec, "kubernetes-z1"))
+			}
 		})
 	}
 }
@@ -186,10 +190,20 @@ func TestVMsOfASecondClusterAreItsOwn(t *testing.T) {
 		if got := fmt.Sprint(properties["security_groups"]); got != "["+group+"]" {
 			t.Errorf("%s has the security groups %s, want [%s]", g.Spec.Name, got, group)
 		}
+		checkMetadataTags(t, g.Spec.Name, properties)
 		profile, has := properties["iam_instance_profile"].(string)
 		if wants := g.Spec.Name != "etcd"; has != wants || has && !strings.HasSuffix(profile, suffix) {
 			t.Errorf("%s has the instance profile %q", g.Spec.Name, profile)
 		}
+	}
+}
+
+// checkMetadataTags checks that VMs can be launched where tags in metadata are the account's default.
+func checkMetadataTags(t *testing.T, group string, properties map[string]any) {
+	t.Helper()
+	options, _ := properties["metadata_options"].(map[string]any)
+	if options["instance_metadata_tags"] != "disabled" {
+		t.Errorf("%s has the metadata options %v, want instance_metadata_tags: disabled", group, options)
 	}
 }
 

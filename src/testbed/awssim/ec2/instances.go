@@ -621,7 +621,7 @@ func instanceTemplate(
 			"Value (%s) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name", name,
 		)
 	}
-	if in.MetadataOptions.InstanceMetadataTags == "enabled" {
+	if cmp.Or(in.MetadataOptions.InstanceMetadataTags, c.Settings.InstanceMetadataTags) == "enabled" {
 		for key := range tags {
 			if strings.ContainsAny(key, "/ ") {
 				return i, nil, api.Errorf(

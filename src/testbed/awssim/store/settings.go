@@ -23,6 +23,8 @@ type Settings struct {
 	// NoServiceLinkedRole is true in an account that has never had a load balancer: whoever creates the first one must
 	// be allowed to create the role of the load balancer service.
 	NoServiceLinkedRole bool `json:"no_service_linked_role,omitempty"`
+	// InstanceMetadataTags is the account's default of the metadata option: enabled or disabled (default).
+	InstanceMetadataTags string `json:"instance_metadata_tags,omitempty"`
 	// Volumes are the delays of EBS.
 	Volumes VolumeDelays `json:"volumes,omitzero"`
 	// ClockOffset is added to the machine's clock for all times that the simulator returns or checks.

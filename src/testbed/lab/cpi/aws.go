@@ -40,7 +40,10 @@ func (a *AWS) Launch(ctx context.Context, l Launch) (string, error) {
 		MinCount: &one, MaxCount: &one, ImageId: &image, InstanceType: types.InstanceType(l.InstanceType),
 		SubnetId: &l.Subnet, PrivateIpAddress: &l.Address, SecurityGroupIds: l.SecurityGroups,
 		TagSpecifications: []types.TagSpecification{{ResourceType: types.ResourceTypeInstance, Tags: tagList(l.Tags)}},
-		MetadataOptions:   &types.InstanceMetadataOptionsRequest{HttpTokens: types.HttpTokensStateOptional},
+		MetadataOptions: &types.InstanceMetadataOptionsRequest{
+			HttpTokens:           types.HttpTokensStateOptional,
+			InstanceMetadataTags: types.InstanceMetadataTagsState(l.MetadataTags),
+		},
 	}
 	if l.TokensRequired {
 		input.MetadataOptions.HttpTokens = types.HttpTokensStateRequired

@@ -24,9 +24,10 @@ type Launch struct {
 	InstanceType     string
 	AvailabilityZone string
 	InstanceProfile  string
-	// TokensRequired and HopLimit are the metadata options.
+	// TokensRequired, HopLimit and MetadataTags are the metadata options.
 	TokensRequired bool
 	HopLimit       int
+	MetadataTags   string // enabled or disabled; empty: the account's default
 	Tags           map[string]string
 	// TargetGroups are the names of the load balancers' target groups that the instance is registered with.
 	TargetGroups []string
@@ -141,6 +142,7 @@ func launchOf(spec director.VMSpec) (Launch, error) {
 	options := properties{p.table("metadata_options"), nil}
 	l.TokensRequired = options.text("http_tokens") == "required"
 	l.HopLimit = options.number("http_put_response_hop_limit")
+	l.MetadataTags = options.text("instance_metadata_tags")
 	for key, value := range p.table("tags") {
 		l.Tags[key] = fmt.Sprint(value)
 	}
