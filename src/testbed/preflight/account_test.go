@@ -605,6 +605,32 @@ func TestCheckAccount(t *testing.T) {
 	}
 }
 
+// TestCheckAccountInOneRegion: policies that deny all other regions deny nothing that a cluster needs.
+func TestCheckAccountInOneRegion(t *testing.T) {
+	sim, _ := simulateAccount(t, awssim.EmptyWorld(netip.MustParsePrefix("10.0.0.0/16"))) // that of aws-vars.yml
+	file := variablesFile(t)
+	if code, stdout, stderr := prepare(t, file); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if err := sim.Update(func(w *store.World) error {
+		guard := iam.Policy{Version: "2012-10-17", Statement: iam.Statements{{
+			Effect: "Deny", Action: iam.Strings{"*"}, Resource: iam.Strings{"*"},
+			Condition: iam.Conditions{"StringNotEquals": {"aws:RequestedRegion": {awssim.LabRegion}}},
+		}}}
+		for i := range w.Roles {
+			w.Roles[i].Policies["guard"] = guard
+		}
+		w.StaticKeys[1].Policies = append(w.StaticKeys[1].Policies, guard)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := account(t, "--vars", file, "--cluster", "prod")
+	if code != 0 || !strings.Contains(stdout, "PASSED: 0 checks failed, 0 warnings, 0 skipped, 8 passed") {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+}
+
 // TestTerraform: the text has what prepare creates, and the policies in it are those that prepare attaches.
 func TestTerraform(t *testing.T) {
 	sim, _ := simulateAccount(t, emptyAccount())

@@ -62,6 +62,7 @@ type fakeCloud struct {
 	zones        map[string]string // name to type
 	denied       map[string]bool   // actions such as ec2:DescribeSubnets
 	conditions   map[string]string // actions denied by a policy with a condition on this key
+	organization []string          // actions that an organization's policy denies in the simulation
 	regionOnly   bool              // the role's policies allow only requests for us-east-1
 	onlyFor      map[string]string // actions allowed on resources of this kind only
 	unlessTag    map[string]string // actions denied in questions that have this condition key
@@ -623,7 +624,12 @@ func (f *fakeCloud) simulatePolicy(r *http.Request) string {
 	if f.denied[action] {
 		decision = "implicitDeny"
 	}
-	missing := ""
+	missing, organization := "", ""
+	if slices.Contains(f.organization, action) {
+		decision = "explicitDeny"
+		organization = "<OrganizationsDecisionDetail><AllowedByOrganizations>false</AllowedByOrganizations>" +
+			"</OrganizationsDecisionDetail>"
+	}
 	if key := f.conditions[action]; key != "" {
 		missing = "<member>" + key + "</member>"
 	}
@@ -663,13 +669,14 @@ func (f *fakeCloud) simulatePolicy(r *http.Request) string {
 		"<SimulatePrincipalPolicyResponse><SimulatePrincipalPolicyResult>%s<EvaluationResults><member>"+
 			"<EvalActionName>%s</EvalActionName><EvalResourceName>*</EvalResourceName>"+
 			"<EvalDecision>%s</EvalDecision><MissingContextValues>%s</MissingContextValues>"+
-			"<ResourceSpecificResults>%s</ResourceSpecificResults></member></EvaluationResults>"+
+			"<ResourceSpecificResults>%s</ResourceSpecificResults>%s</member></EvaluationResults>"+
 			"</SimulatePrincipalPolicyResult></SimulatePrincipalPolicyResponse>",
 		more,
 		action,
 		decision,
 		missing,
 		specific,
+		organization,
 	)
 }
 

@@ -683,6 +683,14 @@ var permissionCases = map[string]mistake{
 		f.conditions["elasticloadbalancing:RegisterTargets"] = "aws:SourceVpc"
 	}, check: "load-balancer-write-permissions", status: preflight.Warned, resource: "elasticloadbalancing:Regis" +
 		"terTargets", found: []string{"aws:SourceVpc"}},
+	"a policy of the organization, according to the simulation": {
+		change:   func(f *fakeCloud) { f.organization = []string{"elasticloadbalancing:RegisterTargets"} },
+		check:    "load-balancer-write-permissions",
+		status:   preflight.Warned,
+		resource: "elasticloadbalancing:RegisterTargets",
+		found:    []string{"in IAM's simulation a policy of the organization denies it"},
+		fix:      []string{"the organization's policies (SCPs)"},
+	},
 	"no statement, among statements with conditions": {change: func(f *fakeCloud) {
 		f.denied["elasticloadbalancing:RegisterTargets"] = true
 		f.conditions["elasticloadbalancing:RegisterTargets"] = "aws:RequestTag/" + testKey

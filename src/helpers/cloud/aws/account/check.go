@@ -3,6 +3,7 @@ package account
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,7 +13,10 @@ import (
 	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
 
 	cloudaws "kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/aws/arn"
+	"kubernetes-release/cloud/aws/awsapi"
 	"kubernetes-release/cloud/aws/fixes"
+	"kubernetes-release/cloud/aws/iampolicy"
 	"kubernetes-release/preflight"
 )
 
@@ -104,21 +108,24 @@ func (a *Account) checkRoles(ctx context.Context) (preflight.Outcome, error) {
 		if err != nil {
 			return outcome, err
 		}
+		why := fmt.Sprintf("%s VMs call these actions", role)
 		for _, s := range policy.Statement {
 			if s.NeedsAbsentTag() { // IAM's answers without a key of a condition may be wrong; others have the actions
 				continue
 			}
-			denied, err := a.denied(ctx, "role/"+a.roles()[role], s)
+			answers, err := a.ask(ctx, "role/"+a.roles()[role], s, policy)
 			if err != nil {
 				return outcome, err
 			}
 			actions += len(s.Action)
-			if len(denied) > 0 {
+			outcome.Findings = append(outcome.Findings, unknown(answers, "role "+a.roles()[role], "", why)...)
+			if len(answers.Denied) > 0 {
+				denied := slices.Sorted(maps.Keys(answers.Denied))
 				outcome.Findings = append(outcome.Findings, preflight.Finding{
 					Resource: "role " + a.roles()[role],
 					Wanted:   "IAM allows " + strings.Join(denied, ", "),
 					Found:    "denied",
-					Why:      fmt.Sprintf("%s VMs call these actions", role),
+					Why:      why,
 					Fix: append(a.prepareFix(), preflight.Fix{
 						Text: "or, if the policy is there: look for a deny in other policies, the permissions " +
 							"boundary and the organization",
@@ -135,14 +142,17 @@ func (a *Account) checkPassRole(ctx context.Context) (preflight.Outcome, error) 
 	var outcome preflight.Outcome
 	prefix := "arn:" + a.partition + ":iam::" + a.id + ":role/"
 	for _, profile := range []string{a.ControlProfile, a.WorkerProfile} {
-		denied, err := a.denied(ctx, a.Director, cloudaws.Statement{
+		s := cloudaws.Statement{
 			Action: []string{"iam:PassRole"}, Resource: []string{prefix + profile},
 			Condition: map[string]map[string][]string{"StringEquals": {"iam:PassedToService": {"ec2.amazonaws.com"}}},
-		})
+		}
+		answers, err := a.ask(ctx, a.Director, s, cloudaws.Policy{Statement: []cloudaws.Statement{s}})
 		if err != nil {
 			return outcome, err
 		}
-		if len(denied) > 0 {
+		const why = "the CPI creates VMs with this instance profile"
+		outcome.Findings = append(outcome.Findings, unknown(answers, a.Director, " on the role "+profile, why)...)
+		if len(answers.Denied) > 0 {
 			outcome.Findings = append(outcome.Findings, preflight.Finding{
 				Resource: a.Director, Wanted: "iam:PassRole on the role " + profile, Found: "denied",
 				Why: "the CPI cannot create a VM with this instance profile", Fix: a.prepareFix(),
@@ -153,13 +163,20 @@ func (a *Account) checkPassRole(ctx context.Context) (preflight.Outcome, error) 
 	return outcome, nil
 }
 
-// denied returns the actions of a statement that IAM does not allow a user/NAME or role/NAME, under the statement's own
-// conditions.
-func (a *Account) denied(ctx context.Context, principal string, s cloudaws.Statement) ([]string, error) {
+// ask asks IAM what a user/NAME or role/NAME may do of a statement of a policy, under the statement's own conditions.
+func (a *Account) ask(
+	ctx context.Context, principal string, s cloudaws.Statement, policy cloudaws.Policy,
+) (*iampolicy.Answers, error) {
+	service, _, _ := strings.Cut(s.Action[0], ":")
 	input := &iam.SimulatePrincipalPolicyInput{
 		PolicySourceArn: aws.String("arn:" + a.partition + ":iam::" + a.id + ":" + principal),
 		ActionNames:     s.Action,
 		ResourceArns:    s.Resource,
+		ContextEntries: []iamtypes.ContextEntry{{
+			ContextKeyName:   aws.String(iampolicy.RegionKey),
+			ContextKeyType:   iamtypes.ContextKeyTypeEnumString,
+			ContextKeyValues: []string{arn.RegionOf(service, a.ec2.Options().Region)},
+		}},
 	}
 	for operator, keys := range s.Condition {
 		kind := iamtypes.ContextKeyTypeEnumString
@@ -174,7 +191,7 @@ func (a *Account) denied(ctx context.Context, principal string, s cloudaws.State
 			})
 		}
 	}
-	var denied []string
+	var evaluations []iampolicy.Evaluation
 	pages := iam.NewSimulatePrincipalPolicyPaginator(a.iam, input)
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
@@ -182,13 +199,40 @@ func (a *Account) denied(ctx context.Context, principal string, s cloudaws.State
 			return nil, fmt.Errorf("%s: %w", principal, orMissing(err))
 		}
 		for _, result := range page.EvaluationResults {
-			if result.EvalDecision != iamtypes.PolicyEvaluationDecisionTypeAllowed {
-				denied = append(denied, aws.ToString(result.EvalActionName))
-			}
+			evaluations = append(evaluations, awsapi.Evaluations(result)...)
 		}
 	}
-	slices.Sort(denied)
-	return slices.Compact(denied), nil
+	answers := &iampolicy.Answers{
+		Denied: map[string]string{}, Unknown: map[string]string{}, Allowed: map[string]bool{},
+		OwnKeys: policy.ConditionKeys(),
+	}
+	answers.Add(iampolicy.Question{Actions: s.Action}, evaluations)
+	return answers, nil
+}
+
+// unknown are warnings about actions of which IAM's simulation does not tell whether they are allowed.
+func unknown(answers *iampolicy.Answers, principal, on, why string) []preflight.Finding {
+	var findings []preflight.Finding
+	for _, action := range slices.Sorted(maps.Keys(answers.Unknown)) {
+		reason := answers.Unknown[action]
+		i := slices.IndexFunc(findings, func(f preflight.Finding) bool { return f.Found == reason })
+		if i >= 0 {
+			findings[i].Wanted += ", " + action
+			continue
+		}
+		fix := "nothing, if the conditions of the principal's policies hold for these calls"
+		if reason == iampolicy.UnknownByOrganization {
+			fix = fixes.OfOrganization
+		}
+		findings = append(findings, preflight.Finding{
+			Resource: principal, Wanted: "IAM allows " + action, Found: reason, Why: why, Advisory: true,
+			Fix: []preflight.Fix{{Text: fix}},
+		})
+	}
+	for i := range findings {
+		findings[i].Wanted += on
+	}
+	return findings
 }
 
 func orMissing(err error) error {

@@ -25,10 +25,17 @@ func Parse(text string) (ARN, error) {
 func (a ARN) Name() string { return a.Resource[strings.LastIndex(a.Resource, "/")+1:] }
 
 // Partition is a group of regions with accounts of its own.
-type Partition struct{ Name, Domain string }
+type Partition struct {
+	Name, Domain string
+	Global       string // region that requests to services with one endpoint in the partition are for
+}
 
 // Partitions are those that policies can be for.
-var Partitions = []Partition{{"aws", "amazonaws.com"}, {"aws-cn", "amazonaws.com.cn"}, {"aws-us-gov", "amazonaws.com"}}
+var Partitions = []Partition{
+	{"aws", "amazonaws.com", "us-east-1"},
+	{"aws-cn", "amazonaws.com.cn", "cn-north-1"},
+	{"aws-us-gov", "amazonaws.com", "us-gov-west-1"},
+}
 
 // PartitionOf returns the partition of a region.
 func PartitionOf(region string) Partition {
@@ -39,4 +46,12 @@ func PartitionOf(region string) Partition {
 		return Partitions[2]
 	}
 	return Partitions[0]
+}
+
+// RegionOf is the region that requests to a service from a region are for. IAM has one endpoint in a partition.
+func RegionOf(service, region string) string {
+	if service == "iam" {
+		return PartitionOf(region).Global
+	}
+	return region
 }

@@ -59,7 +59,7 @@ func (a *Client) SimulatePolicy(
 			return nil, err
 		}
 		for _, r := range out.EvaluationResults {
-			evaluations = append(evaluations, newEvaluations(r)...)
+			evaluations = append(evaluations, Evaluations(r)...)
 		}
 		if !out.IsTruncated || awssdk.ToString(out.Marker) == "" {
 			return evaluations, nil
@@ -68,9 +68,10 @@ func (a *Client) SimulatePolicy(
 	}
 }
 
-// newEvaluations returns the results for the single resources if IAM has them, or else the one for all. Missing
+// Evaluations returns the results for the single resources if IAM has them, or else the one for all. Missing
 // condition keys stand in either.
-func newEvaluations(r iamtypes.EvaluationResult) []iampolicy.Evaluation {
+func Evaluations(r iamtypes.EvaluationResult) []iampolicy.Evaluation {
+	organization := r.OrganizationsDecisionDetail
 	decided := func(
 		resource *string,
 		decision iamtypes.PolicyEvaluationDecisionType,
@@ -78,8 +79,9 @@ func newEvaluations(r iamtypes.EvaluationResult) []iampolicy.Evaluation {
 	) iampolicy.Evaluation {
 		return iampolicy.Evaluation{
 			Action: awssdk.ToString(r.EvalActionName), Resource: awssdk.ToString(resource), Missing: missing,
-			Allowed:  decision == iamtypes.PolicyEvaluationDecisionTypeAllowed,
-			Explicit: decision == iamtypes.PolicyEvaluationDecisionTypeExplicitDeny,
+			Allowed:      decision == iamtypes.PolicyEvaluationDecisionTypeAllowed,
+			Explicit:     decision == iamtypes.PolicyEvaluationDecisionTypeExplicitDeny,
+			Organization: organization != nil && !organization.AllowedByOrganizations,
 		}
 	}
 	if len(r.ResourceSpecificResults) == 0 {

@@ -188,8 +188,11 @@ func byPolicy(f *facts.Facts, selected func(iampolicy.Permission) bool) prefligh
 
 // policyFix is the fix of what IAM says that the role may not.
 func policyFix(f *facts.Facts, refusal string) []preflight.Fix {
-	if refusal == iampolicy.DeniedByPolicy {
+	switch refusal {
+	case iampolicy.DeniedByPolicy:
 		return []preflight.Fix{fixes.Deny(f)}
+	case iampolicy.UnknownByOrganization:
+		return []preflight.Fix{fixes.ByHand(fixes.OfOrganization)}
 	}
 	return fixes.Policy(f)
 }

@@ -131,6 +131,10 @@ func policyARN(f *facts.Facts, role, name string) string {
 	return "arn:" + owner.Partition + ":iam::" + owner.Account + ":policy/" + name
 }
 
+// OfOrganization is what to do about an action that the organization's policies may deny.
+const OfOrganization = "nothing, if the organization's policies (SCPs) allow the action to this account in this " +
+	"region, otherwise have them changed"
+
 // Deny is the fix for an action that a policy denies explicitly, which no other policy can allow.
 func Deny(f *facts.Facts) preflight.Fix {
 	return ByCommand(

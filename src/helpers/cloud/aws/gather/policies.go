@@ -36,16 +36,13 @@ func policyQuestions(f *facts.Facts, asked facts.CallingRole) []iampolicy.Questi
 		if p.Creates() { // and tags, in one question
 			key = fmt.Sprint(p.Resources)
 		}
-		key += regionOf(f, service, asked.Partition)
+		region := arn.RegionOf(service, f.Region())
+		key += region
 		at, ok := index[key]
 		if !ok {
 			at = len(questions)
 			index[key] = at
-			questions = append(
-				questions, iampolicy.Question{
-					Context: p.Context(service, f.TagKey(), regionOf(f, service, asked.Partition)),
-				},
-			)
+			questions = append(questions, iampolicy.Question{Context: p.Context(service, f.TagKey(), region)})
 			for _, r := range p.Resources {
 				questions[at].Resources = append(
 					questions[at].Resources,
@@ -73,18 +70,6 @@ func policyQuestions(f *facts.Facts, asked facts.CallingRole) []iampolicy.Questi
 		questions[at].Actions = append(questions[at].Actions, p.Action)
 	}
 	return questions
-}
-
-// globalRegions are the regions that requests to services with one endpoint in a partition are for, such as those to
-// IAM.
-var globalRegions = map[string]string{"aws": "us-east-1", "aws-cn": "cn-north-1", "aws-us-gov": "us-gov-west-1"}
-
-// regionOf is the region that requests to a service are for.
-func regionOf(f *facts.Facts, service, partition string) string {
-	if service == "iam" {
-		return globalRegions[partition]
-	}
-	return f.Region()
 }
 
 // tableContext returns the condition keys of the route table that pod routes are written to: its real tags, which

@@ -8,6 +8,11 @@ import (
 // DeniedByPolicy is the decision about an action that a policy denies explicitly.
 const DeniedByPolicy = "a policy denies it"
 
+// UnknownByOrganization says that it is unknown whether an action is allowed, which IAM's simulation denies because of
+// the organization's policies.
+const UnknownByOrganization = "unknown: in IAM's simulation a policy of the organization denies it, which is often " +
+	"wrong for policies with conditions"
+
 // Answers are what the role's policies allow.
 type Answers struct {
 	Denied  map[string]string // action, with the question's case, to the decision in words
@@ -19,13 +24,13 @@ type Answers struct {
 	OwnKeys []string
 }
 
-// regionKey is the condition key with which policies of an organization often limit the regions.
-const regionKey = "aws:RequestedRegion"
+// RegionKey is the condition key with which policies of an organization often limit the regions.
+const RegionKey = "aws:RequestedRegion"
 
 // Context returns the values of the condition keys in the permission's statement, and of the one for the region. A row
 // about new resources is of one kind (PerKind).
 func (p Permission) Context(service, tagKey, region string) map[string]string {
-	context := map[string]string{regionKey: region}
+	context := map[string]string{RegionKey: region}
 	tag := func(key, value string) {
 		context["aws:ResourceTag/"+key], context[service+":ResourceTag/"+key] = value, value
 	}
@@ -60,7 +65,7 @@ func (p Permission) Context(service, tagKey, region string) map[string]string {
 // actions. Only with other keys the result remains unknown.
 func (a *Answers) Add(q Question, results []Evaluation) {
 	for _, action := range q.Actions {
-		answered, denied, explicit := false, false, false
+		answered, denied, explicit, organization := false, false, false, false
 		var missing []string
 		for _, r := range results {
 			if !strings.EqualFold(r.Action, action) || !concerns(action, r.Resource) {
@@ -70,7 +75,7 @@ func (a *Answers) Add(q Question, results []Evaluation) {
 			if r.Allowed {
 				continue
 			}
-			denied = true
+			denied, organization = true, organization || r.Organization
 			for _, key := range r.Missing {
 				if !slices.ContainsFunc(a.OwnKeys, func(own string) bool { return strings.EqualFold(own, key) }) {
 					missing = append(missing, key)
@@ -83,6 +88,8 @@ func (a *Answers) Add(q Question, results []Evaluation) {
 			a.Unknown[name] = "IAM did not answer"
 		case !denied:
 			a.Allowed[name] = true
+		case organization:
+			a.Unknown[name] = UnknownByOrganization
 		case len(missing) > 0: // also of statements that deny
 			slices.Sort(missing)
 			a.Unknown[name] = "unknown, because a condition depends on " + strings.Join(slices.Compact(missing), ", ")
@@ -101,6 +108,9 @@ type Evaluation struct {
 	Allowed  bool
 	Explicit bool     // a statement denies it
 	Missing  []string // condition keys that the question did not have
+	// Organization: a policy of the organization denies it. Conditions of such policies depend on what the simulation
+	// does not know, so the call itself may be allowed.
+	Organization bool
 }
 
 // Question asks IAM about actions of one scope on one kind of resource.

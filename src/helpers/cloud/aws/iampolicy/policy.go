@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -96,6 +97,17 @@ func (s Statement) NeedsAbsentTag() bool {
 		}
 	}
 	return false
+}
+
+// ConditionKeys are the keys of all conditions.
+func (p Policy) ConditionKeys() []string {
+	var keys []string
+	for _, s := range p.Statement {
+		for _, values := range s.Condition {
+			keys = slices.AppendSeq(keys, maps.Keys(values))
+		}
+	}
+	return keys
 }
 
 // JSON returns the document indented, with a newline at its end.
