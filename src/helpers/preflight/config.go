@@ -68,6 +68,8 @@ type Config struct {
 	StorageParameters map[string]map[string]string `json:"storage_parameters,omitempty"`
 	// StorageKeys are the customer managed keys that volumes are encrypted with: ARNs, ids or aliases.
 	StorageKeys []string `json:"storage_keys,omitempty"`
+	// StorageUnencrypted: a StorageClass on AWS has volumes that are not encrypted.
+	StorageUnencrypted bool `json:"storage_unencrypted,omitempty"`
 	// EncryptionKey is the ARN of the key that Secrets in etcd are encrypted with; empty: a key of the deployment.
 	EncryptionKey string `json:"encryption_key,omitempty"`
 	// IssuerFile is the path of the configuration of job pod-roles, which publishes keys with the role of control

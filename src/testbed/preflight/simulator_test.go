@@ -478,6 +478,32 @@ func TestTagsOfEachCreation(t *testing.T) {
 	}
 }
 
+// TestUnencryptedVolumesAreForbidden: volumes of the driver are encrypted, unless a StorageClass says otherwise.
+func TestUnencryptedVolumesAreForbidden(t *testing.T) {
+	for unencrypted, want := range map[bool]preflight.Status{false: preflight.Warned, true: preflight.Failed} {
+		t.Run(fmt.Sprint(unencrypted), func(t *testing.T) {
+			i := simulatedInstance(1, preflight.Control)
+			sim := simulate(t, func(w *store.World) {
+				w.Instances = []store.Instance{i}
+				generated(t, w)
+				w.Roles[0].Policies["guard"] = iam.Policy{Version: "2012-10-17", Statement: iam.Statements{{
+					Effect: "Deny", Action: iam.Strings{"ec2:CreateVolume"}, Resource: iam.Strings{"*"},
+					Condition: iam.Conditions{"Bool": {"ec2:Encrypted": {"false"}}},
+				}}}
+			})
+			r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) {
+				c.Storage, c.StorageUnencrypted = true, unencrypted
+			})
+			got := result(r, "storage-permissions")
+			named := strings.Contains(text(r), "unencrypted volumes in us-east-1a")
+			// The driver's question for limits is not for an encrypted volume, which is a warning.
+			if got.Status != want || named != unencrypted {
+				t.Errorf("%s:\n%s", got.Status, text(r))
+			}
+		})
+	}
+}
+
 // TestAdministratorAsksIAM: the role cannot ask IAM about itself; the fix has an administrator ask. It prints nothing
 // if nothing is missing, or else what is.
 func TestAdministratorAsksIAM(t *testing.T) {

@@ -418,6 +418,7 @@ var storageLink = map[string]values{"storage": {"storage_classes": []any{
 		"zones":      []any{"eu-central-1a"},
 		"kms_key_id": "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab",
 	},
+	values{"name": "plain", "encrypted": false},
 }}}
 
 // cinderLink is that of the Cinder CSI controllers.

@@ -103,12 +103,14 @@ func (a *Client) TryCreateRoute(ctx context.Context, table, instance string) err
 	})
 }
 
-// TryCreateVolume tests creating a volume with the cluster's tag in a zone.
-func (a *Client) TryCreateVolume(ctx context.Context, zone, tagKey string) error {
+// TryCreateVolume tests creating a volume with the cluster's tag in a zone. Policies may forbid volumes that are not
+// encrypted.
+func (a *Client) TryCreateVolume(ctx context.Context, zone, tagKey string, encrypted bool) error {
 	return a.dryRun(ctx, "ec2:CreateVolume", func(ctx context.Context) error {
 		_, err := a.ec2.CreateVolume(ctx, &ec2.CreateVolumeInput{
 			DryRun:           awssdk.Bool(true),
 			AvailabilityZone: awssdk.String(zone),
+			Encrypted:        awssdk.Bool(encrypted),
 			Size:             awssdk.Int32(1),
 			VolumeType:       types.VolumeTypeGp3,
 			TagSpecifications: []types.TagSpecification{

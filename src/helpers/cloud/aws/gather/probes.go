@@ -69,10 +69,14 @@ func (g *Gatherer) permissionProbes(vpcID string, groupIDs []string) []attempt {
 		)
 	}
 	if f.Storage() {
-		zone := f.Metadata.Zone
+		zone, encrypted, volumes := f.Metadata.Zone, !f.Request.StorageUnencrypted, "volumes in "
+		if !encrypted {
+			volumes = "unencrypted volumes in "
+		}
 		add(
-			"volumes in "+zone,
-			func(ctx context.Context) error { return g.api.TryCreateVolume(ctx, zone, f.TagKey()) }, "ec2:CreateVolume",
+			volumes+zone,
+			func(ctx context.Context) error { return g.api.TryCreateVolume(ctx, zone, f.TagKey(), encrypted) },
+			"ec2:CreateVolume",
 		)
 		add(
 			"limits of volumes in "+zone,
