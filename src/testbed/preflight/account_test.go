@@ -464,6 +464,45 @@ func TestPrepareWithoutPassRole(t *testing.T) {
 	}
 }
 
+// TestPassRolesWithPath: a path is part of the ARN of a role, but not of its name.
+func TestPassRolesWithPath(t *testing.T) {
+	for director, owner := range map[string]string{
+		"user/bosh": "user bosh", "role/director": "role director",
+	} {
+		t.Run(director, func(t *testing.T) {
+			world := emptyAccount()
+			world.Roles = []store.Role{{Name: "kubernetes-worker", Path: "/team/"}, {Name: "director", Path: "/team/"}}
+			world.InstanceProfiles = []store.InstanceProfile{{Name: "kubernetes-worker", Role: "kubernetes-worker"}}
+			sim, url := simulateAccount(t, world)
+			file := variablesFile(t)
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = bytes.ReplaceAll(text, []byte("director_iam: user/bosh"), []byte("director_iam: "+director))
+			if err := os.WriteFile(file, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			code, stdout, stderr := prepare(t, file)
+			if code != 0 || !strings.Contains(stdout, "inline policy kubernetes-pass-role-prod of the "+owner) {
+				t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+			}
+			_, stdout, stderr = account(t, "--vars", file, "--cluster", "prod")
+			for _, check := range []string{"account-prepared", "account-role-permissions", "account-pass-role"} {
+				if !strings.Contains(stdout, "pass  "+check) {
+					t.Errorf("%s did not pass:\n%s%s", check, stdout, stderr)
+				}
+			}
+			if director != "user/bosh" {
+				return
+			}
+			if _, err := launch(t, url, "kubernetes-worker", sim.World().SecurityGroups[1].ID); err != nil {
+				t.Errorf("the Director cannot create a VM: %v", err)
+			}
+		})
+	}
+}
+
 // passRole lets a Director pass the roles of all clusters.
 var passRole = iam.Policy{Version: "2012-10-17", Statement: iam.Statements{{
 	Effect: "Allow", Action: iam.Strings{"iam:PassRole"}, Resource: iam.Strings{"arn:aws:iam::*:role/kubernetes-*"},

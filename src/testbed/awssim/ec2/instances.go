@@ -590,7 +590,7 @@ func allowRun(c *api.Call, in runInstancesInput, tags store.Tags) error {
 		return err
 	}
 	if p := store.Find(c.InstanceProfiles, in.IamInstanceProfile.Name); p != nil && p.Role != "" {
-		return c.AllowAction("iam:PassRole", api.Target{ARN: c.ARN("iam", "", "role/"+p.Role)})
+		return c.AllowAction("iam:PassRole", api.Target{ARN: c.RoleARN(*store.Find(c.Roles, p.Role))})
 	}
 	return nil
 }

@@ -36,6 +36,7 @@ type Account struct {
 	sts       *sts.Client
 	id        string // of the AWS account
 	partition string
+	arns      map[string]string // of roles that exist, by role/NAME: a path in it is not in their names
 	vpc       string
 	group     string // the nodes' security group; empty until it exists
 	clock     clock.PassiveClock
@@ -47,7 +48,7 @@ func New(config aws.Config, settings *Settings, policy cloudaws.PolicyOptions, o
 	return &Account{
 		Settings: settings, Policy: policy, Out: out,
 		ec2: ec2.NewFromConfig(config), iam: iam.NewFromConfig(config), sts: sts.NewFromConfig(config),
-		clock: clock.RealClock{},
+		arns: map[string]string{}, clock: clock.RealClock{},
 	}
 }
 

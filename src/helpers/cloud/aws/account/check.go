@@ -140,10 +140,9 @@ func (a *Account) checkRoles(ctx context.Context) (preflight.Outcome, error) {
 
 func (a *Account) checkPassRole(ctx context.Context) (preflight.Outcome, error) {
 	var outcome preflight.Outcome
-	prefix := "arn:" + a.partition + ":iam::" + a.id + ":role/"
 	for _, profile := range []string{a.ControlProfile, a.WorkerProfile} {
 		s := cloudaws.Statement{
-			Action: []string{"iam:PassRole"}, Resource: []string{prefix + profile},
+			Action: []string{"iam:PassRole"}, Resource: []string{a.arnOf("role/" + profile)},
 			Condition: map[string]map[string][]string{"StringEquals": {"iam:PassedToService": {"ec2.amazonaws.com"}}},
 		}
 		answers, err := a.ask(ctx, a.Director, s, cloudaws.Policy{Statement: []cloudaws.Statement{s}})
@@ -169,7 +168,7 @@ func (a *Account) ask(
 ) (*iampolicy.Answers, error) {
 	service, _, _ := strings.Cut(s.Action[0], ":")
 	input := &iam.SimulatePrincipalPolicyInput{
-		PolicySourceArn: aws.String("arn:" + a.partition + ":iam::" + a.id + ":" + principal),
+		PolicySourceArn: aws.String(a.arnOf(principal)),
 		ActionNames:     s.Action,
 		ResourceArns:    s.Resource,
 		ContextEntries: []iamtypes.ContextEntry{{

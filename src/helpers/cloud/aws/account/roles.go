@@ -1,6 +1,7 @@
 package account
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -66,11 +67,11 @@ func (a *Account) roleSteps(ctx context.Context) ([]step, error) {
 		}
 		name := a.roles()[role]
 		own := []step{a.roleStep(name), a.policyStep(name, document), a.profileStep(name), a.memberStep(name)}
-		foreign, err := a.isForeignRole(ctx, name)
+		existing, err := a.findRole(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		if foreign {
+		if existing != nil && a.isForeign(existing) {
 			keep(own)
 		}
 		steps = append(steps, own...)
@@ -78,14 +79,25 @@ func (a *Account) roleSteps(ctx context.Context) ([]step, error) {
 	return steps, nil
 }
 
-// isForeignRole reports whether a role exists that Prepare has not created for this cluster.
-func (a *Account) isForeignRole(ctx context.Context, name string) (bool, error) {
+// findRole returns a role, nil if it does not exist, and notes its ARN.
+func (a *Account) findRole(ctx context.Context, name string) (*types.Role, error) {
 	out, err := a.iam.GetRole(ctx, &iam.GetRoleInput{RoleName: &name})
 	if exists, err := found(err); !exists {
-		return false, err
+		return nil, err
 	}
+	a.arns["role/"+name] = aws.ToString(out.Role.Arn)
+	return out.Role, nil
+}
+
+// isForeign reports whether Prepare has not created the role for this cluster.
+func (a *Account) isForeign(role *types.Role) bool {
 	own := func(tag types.Tag) bool { return aws.ToString(tag.Key) == a.tagKey() }
-	return !slices.ContainsFunc(out.Role.Tags, own), nil
+	return !slices.ContainsFunc(role.Tags, own)
+}
+
+// arnOf is the ARN of a user/NAME or role/NAME. Roles that do not exist yet get no path.
+func (a *Account) arnOf(principal string) string {
+	return cmp.Or(a.arns[principal], "arn:"+a.partition+":iam::"+a.id+":"+principal)
 }
 
 func (a *Account) roleStep(name string) step {
@@ -285,9 +297,8 @@ func (a *Account) memberStep(name string) step {
 func (a *Account) directorSteps() []step {
 	kind, owner, _ := strings.Cut(a.Director, "/")
 	name := "kubernetes-pass-role-" + a.Cluster
-	prefix := "arn:" + a.partition + ":iam::" + a.id + ":role/"
 	document := `{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "iam:PassRole", "Resource": ["` +
-		prefix + a.ControlProfile + `", "` + prefix + a.WorkerProfile + `"]}]}`
+		a.arnOf("role/"+a.ControlProfile) + `", "` + a.arnOf("role/"+a.WorkerProfile) + `"]}]}`
 	policy := a.userPolicy(owner, name, document)
 	if kind == "role" {
 		policy = a.rolePolicy(owner, name, document)
