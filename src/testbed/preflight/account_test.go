@@ -580,6 +580,20 @@ func TestPrepareRefusesPlaceholders(t *testing.T) {
 	}
 }
 
+// TestRefusesAnotherRegion: the region of the shell is not that of the zones.
+func TestRefusesAnotherRegion(t *testing.T) {
+	simulateAccount(t, emptyAccount())
+	t.Setenv("AWS_REGION", "eu-central-1")
+	file := variablesFile(t)
+	for _, args := range [][]string{{}, {"prepare"}, {"terraform"}} {
+		code, stdout, stderr := account(t, append(args, "--vars", file, "--cluster", "prod")...)
+		want := "region is eu-central-1, but az1 is us-east-1a in " + file + ": set AWS_REGION=us-east-1"
+		if code != 1 || stdout != "" || !strings.Contains(stderr, want) {
+			t.Errorf("%v: exit code %d, want %s in\n%s%s", args, code, want, stdout, stderr)
+		}
+	}
+}
+
 // TestCheckAccount: before the account is prepared everything is missing, afterwards nothing, and then each mistake is
 // found.
 func TestCheckAccount(t *testing.T) {
@@ -868,7 +882,6 @@ func runCommands(t *testing.T, commands string) {
 	command := exec.CommandContext(t.Context(), "bash", "-c", commands)
 	command.Env = append(
 		os.Environ(), "AWS_ACCESS_KEY_ID="+awssim.LabAccessKeyID, "AWS_SECRET_ACCESS_KEY="+awssim.LabSecretAccessKey,
-		"AWS_DEFAULT_REGION="+awssim.LabRegion,
 	)
 	if out, _ := command.CombinedOutput(); len(out) > 0 { // repeated commands are refused
 		t.Logf("%s", out)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/spf13/cobra"
@@ -48,6 +49,12 @@ func (f *accountFlags) account(command *cobra.Command) (*account.Account, error)
 	if sdk.Region == "" {
 		return nil, errors.New("no region is configured: set AWS_REGION")
 	}
+	if region := settings.Region(); region != "" && region != sdk.Region {
+		return nil, fmt.Errorf(
+			"the AWS CLI's region is %s, but az1 is %s in %s: set AWS_REGION=%s, or correct az1 in the file",
+			sdk.Region, settings.Zone, f.file, region,
+		)
+	}
 	a := account.New(sdk, settings, f.policy.options, command.OutOrStdout())
 	a.Options = f.policy.given()
 	return a, nil
@@ -63,7 +70,8 @@ func newAccountCommand() *cobra.Command {
 says about them and about the Director, the nodes' security group and its rules, subnets, their routes and network
 ACLs. It changes nothing. The command prepare creates what is missing.
 
-Credentials and region are those of the AWS CLI. Exit codes: 0 if no check failed, 1 if a check failed.`,
+Credentials and region are those of the AWS CLI. The region must be that of the zone az1.
+Exit codes: 0 if no check failed, 1 if a check failed.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			json, err := asJSON(output)
@@ -108,7 +116,7 @@ repeated, for example after an upgrade that changes the policies. Repeat it with
 a policy would lose statements, or has the tag of another cluster. The id of a new security group is written into the
 file.
 
-Credentials and region are those of the AWS CLI.`,
+Credentials and region are those of the AWS CLI. The region must be that of the zone az1.`,
 		Example: `  cloud-preflight account prepare --vars aws-vars.yml --cluster prod --dry-run
   cloud-preflight account prepare --vars aws-vars.yml --cluster prod`,
 		Args: cobra.NoArgs,

@@ -86,6 +86,11 @@ func createConsistently(ctx context.Context, create func(context.Context) error)
 	})
 }
 
+// awsEC2 starts a command of the AWS CLI, whose own region may be another one.
+func (a *Account) awsEC2(operation string) string {
+	return "aws ec2 " + operation + " --region " + a.ec2.Options().Region
+}
+
 func (a *Account) say(result, what string) { fmt.Fprintf(a.Out, "%-12s  %s\n", result, what) }
 
 // findVPC finds the VPC of the subnets, which must all be in one.

@@ -119,7 +119,7 @@ func (a *Account) blocked(acl *types.NetworkAcl, subnet string, networks map[str
 		number := freeNumber(acl.Entries, t.egress, blocking)
 		fix := preflight.Fix{Text: fmt.Sprintf("Renumber the rules of %s, so that one fits before %d.", id, blocking)}
 		if number > 0 {
-			fix = preflight.Fix{Text: "Add a rule:", Commands: []string{allowEntry(id, number, t)}}
+			fix = preflight.Fix{Text: "Add a rule:", Commands: []string{a.allowEntry(id, number, t)}}
 			acl.Entries = append(acl.Entries, entry(number, t)) // so that the next finding gets another number
 			slices.SortFunc(acl.Entries, func(x, y types.NetworkAclEntry) int {
 				return cmp.Compare(aws.ToInt32(x.RuleNumber), aws.ToInt32(y.RuleNumber))
@@ -199,12 +199,12 @@ func entry(number int32, t traffic) types.NetworkAclEntry {
 }
 
 // allowEntry is the command that adds a rule. Repeated it is refused, as the number is taken.
-func allowEntry(acl string, number int32, t traffic) string {
+func (a *Account) allowEntry(acl string, number int32, t traffic) string {
 	direction := "--ingress"
 	if t.egress {
 		direction = "--egress"
 	}
-	return "aws ec2 create-network-acl-entry --network-acl-id " + acl + " " + direction + " --rule-number " +
+	return a.awsEC2("create-network-acl-entry") + " --network-acl-id " + acl + " " + direction + " --rule-number " +
 		strconv.Itoa(int(number)) + " --rule-action allow --protocol " + t.protocol + " --port-range " +
 		fmt.Sprintf("From=%d,To=%d", t.from, t.to) + " --cidr-block " + t.network.String()
 }

@@ -302,7 +302,8 @@ func (a *Account) checkEgress(ctx context.Context) (preflight.Outcome, error) {
 	return preflight.Outcome{Findings: []preflight.Finding{{
 		Resource: a.group, Wanted: "a rule for outgoing traffic to TCP 443", Found: "none",
 		Why: "nodes reach neither EC2 nor load balancing, STS or registries", Fix: []preflight.Fix{{
-			Text: "Allow it:", Commands: []string{"aws ec2 authorize-security-group-egress --group-id " + a.group +
+			Text: "Allow it:",
+			Commands: []string{a.awsEC2("authorize-security-group-egress") + " --group-id " + a.group +
 				" --ip-permissions 'IpProtocol=-1,IpRanges=[{CidrIp=0.0.0.0/0}]'"},
 		}},
 	}}}, nil

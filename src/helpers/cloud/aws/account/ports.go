@@ -92,7 +92,7 @@ func (a *Account) checkPorts(ctx context.Context) (preflight.Outcome, error) {
 				Resource: a.group, Wanted: "a rule for " + direction.name + " traffic between nodes at " + p.String(),
 				Found: "none", Why: p.what, Fix: []preflight.Fix{{
 					Text: "Allow it:", Commands: []string{
-						"aws ec2 " + direction.action + " --group-id " + a.group + " --ip-permissions " +
+						a.awsEC2(direction.action) + " --group-id " + a.group + " --ip-permissions " +
 							permissionWord(p, a.group),
 					},
 				}},

@@ -12,8 +12,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
-
-	"kubernetes-release/cloud/aws/fixes"
 )
 
 // Prepare creates what is missing, in an order in which each step finds what it needs. It can be repeated. A dry run
@@ -115,7 +113,7 @@ func (a *Account) refuseWithVMs(ctx context.Context) error {
 		"nothing is deleted, because the cluster %s has instances in the VPC %s: %s; delete the deployment first "+
 			"(bosh delete-deployment), or the instances, if no Director knows them: %s",
 		a.Cluster, a.vpc, strings.Join(ids, ", "),
-		fixes.Line(append([]string{"aws", "ec2", "terminate-instances", "--instance-ids"}, ids...)...),
+		a.awsEC2("terminate-instances")+" --instance-ids "+strings.Join(ids, " "),
 	)
 }
 

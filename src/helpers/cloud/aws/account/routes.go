@@ -86,7 +86,9 @@ func (a *Account) checkRoute(ctx context.Context, subnet string, table *types.Ro
 			return nil, nil
 		}
 	}
-	change := fmt.Sprintf("aws ec2 %s --route-table-id %s --destination-cidr-block %s", operation, id, anywhere)
+	change := fmt.Sprintf(
+		"%s --route-table-id %s --destination-cidr-block %s", a.awsEC2(operation), id, anywhere,
+	)
 	if slices.Contains(a.PublicSubnets, subnet) {
 		finding.Wanted = "a default route to the VPC's internet gateway"
 		finding.Why = "clients on the internet do not reach load balancers in this subnet"
@@ -94,7 +96,8 @@ func (a *Account) checkRoute(ctx context.Context, subnet string, table *types.Ro
 			Text: "Route the subnets of this table to the internet gateway. A private subnet that uses the table too " +
 				"needs another one first:",
 			Commands: []string{
-				"gateway=$(aws ec2 describe-internet-gateways --filters Name=attachment.vpc-id,Values=" + a.vpc +
+				"gateway=$(" + a.awsEC2("describe-internet-gateways") +
+					" --filters Name=attachment.vpc-id,Values=" + a.vpc +
 					" --query 'InternetGateways[0].InternetGatewayId' --output text)",
 				change + ` --gateway-id "$gateway"`,
 			},
