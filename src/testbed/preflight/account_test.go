@@ -464,6 +464,48 @@ func TestPrepareWithoutPassRole(t *testing.T) {
 	}
 }
 
+// TestPrepareRefusesAnUnknownGroup: only the example in the file asks for a new security group.
+func TestPrepareRefusesAnUnknownGroup(t *testing.T) {
+	const unknown = "sg-0123456789abcdef0"
+	sim, _ := simulateAccount(t, emptyAccount())
+	file := variablesFile(t)
+	write := func(group string) {
+		t.Helper()
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = regexp.MustCompile(`(?m)^security_group: .*`).ReplaceAll(text, []byte("security_group: "+group))
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(unknown)
+	before := worldText(t, sim)
+	want := "security_group " + unknown + " is not in the VPC " + awssim.LabVPC
+	code, stdout, stderr := prepare(t, file)
+	if code != 1 || !strings.Contains(stderr, want) || worldText(t, sim) != before {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if code, stdout, stderr = account(t, "--vars", file, "--cluster", "prod"); code != 1 ||
+		!strings.Contains(stderr, want) {
+		t.Errorf("check: exit code %d\n%s%s", code, stdout, stderr)
+	}
+	write("sg-0aaaaaaaaaaaaaaaa")
+	for _, args := range [][]string{nil, {"--delete"}, nil} { // the example is in the file again
+		if code, stdout, stderr := prepare(t, file, args...); code != 0 {
+			t.Fatalf("%v: exit code %d\n%s%s", args, code, stdout, stderr)
+		}
+	}
+	group := sim.World().SecurityGroups[1].ID
+	write(unknown)
+	before = worldText(t, sim)
+	code, stdout, stderr = prepare(t, file, "--replace")
+	if code != 1 || !strings.Contains(stderr, "set it to "+group) || worldText(t, sim) != before {
+		t.Errorf("with a group of that name: exit code %d\n%s%s", code, stdout, stderr)
+	}
+}
+
 // TestPassRolesWithPath: a path is part of the ARN of a role, but not of its name.
 func TestPassRolesWithPath(t *testing.T) {
 	for director, owner := range map[string]string{

@@ -31,6 +31,9 @@ const (
 	internalTag = "kubernetes.io/role/internal-elb"
 )
 
+// noGroup is the security_group of aws-vars.yml, with which Prepare creates one.
+const noGroup = "sg-0aaaaaaaaaaaaaaaa"
+
 // findGroup finds the nodes' security group: the one in the file, if it exists, else the one that Prepare creates.
 func (a *Account) findGroup(ctx context.Context) error {
 	out, err := a.ec2.DescribeSecurityGroups(ctx, &ec2.DescribeSecurityGroupsInput{Filters: []types.Filter{
@@ -45,8 +48,8 @@ func (a *Account) findGroup(ctx context.Context) error {
 			if other := a.otherCluster(g.Tags); other != "" {
 				return fmt.Errorf(
 					"%s: security_group %s has the tag of the cluster %s, and nodes of two clusters must not share "+
-						"one; to have one created, set security_group: sg-0aaaaaaaaaaaaaaaa",
-					a.File, a.SecurityGroup, other,
+						"one; to have one created, set security_group: %s",
+					a.File, a.SecurityGroup, other, noGroup,
 				)
 			}
 			a.group, a.foreign = a.SecurityGroup, aws.ToString(g.GroupName) != a.groupName()
@@ -56,6 +59,22 @@ func (a *Account) findGroup(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// mayCreateGroup is the reason not to create a group, and not to use the one of that name either: the file has the id
+// of a group that is not in the VPC, which may be a mistake.
+func (a *Account) mayCreateGroup(context.Context) error {
+	if a.SecurityGroup == a.group || a.SecurityGroup == noGroup {
+		return nil
+	}
+	existing := ""
+	if a.group != "" {
+		existing = fmt.Sprintf(", set it to %s, which has the name %s", a.group, a.groupName())
+	}
+	return fmt.Errorf(
+		"security_group %s is not in the VPC %s of the subnets: correct it%s, or set security_group: %s to have one "+
+			"created", a.SecurityGroup, a.vpc, existing, noGroup,
+	)
 }
 
 // otherCluster is the name of another cluster that tags belong to, empty if there is none.
@@ -87,10 +106,14 @@ func (a *Account) groupSteps() []step {
 			group, err := a.describe(ctx, a.group)
 			return group != nil && a.SecurityGroup == a.group, err
 		},
-		create: a.createGroup,
+		mayCreate: a.mayCreateGroup,
+		create:    a.createGroup,
 		remove: func(ctx context.Context) error {
 			_, err := a.ec2.DeleteSecurityGroup(ctx, &ec2.DeleteSecurityGroupInput{GroupId: &a.group})
-			return err
+			if err != nil {
+				return err
+			}
+			return a.writeGroup(noGroup)
 		},
 	}
 	if a.group == a.SecurityGroup {
@@ -115,6 +138,9 @@ func (a *Account) groupSteps() []step {
 
 // createGroup creates the group, unless an earlier run did and could not write its id.
 func (a *Account) createGroup(ctx context.Context) error {
+	if err := a.mayCreateGroup(ctx); err != nil { // with Replace too
+		return err
+	}
 	if a.group == "" {
 		out, err := a.ec2.CreateSecurityGroup(ctx, &ec2.CreateSecurityGroupInput{
 			VpcId:       &a.vpc,
