@@ -203,11 +203,19 @@ func (a *authority) Find(ctx context.Context, name string, _ map[string]string) 
 		awsclient.Filter("vpc-id", s.metadata.VPC),
 		awsclient.Filter("instance-state-name", string(types.InstanceStateNameRunning)),
 	}})
+	if errors.Is(err, errNoInstance) { // the VM of a Node that is still there was deleted
+		return node.Machine{}, &node.Refusal{Reason: fmt.Sprintf(
+			"%v that runs in VPC %s with the private DNS name %s", err, s.metadata.VPC, name,
+		)}
+	}
 	if err != nil {
 		return node.Machine{}, err
 	}
 	return a.member(s, instance)
 }
+
+// errNoInstance is that of describe if there is none. EC2 may not know a new one yet.
+var errNoInstance = errors.New("EC2 has no instance")
 
 // describe returns the one instance that the input selects.
 func (s *session) describe(ctx context.Context, input *ec2.DescribeInstancesInput) (types.Instance, error) {
@@ -219,10 +227,14 @@ func (s *session) describe(ctx context.Context, input *ec2.DescribeInstancesInpu
 	for _, reservation := range out.Reservations {
 		found = append(found, reservation.Instances...)
 	}
-	if len(found) != 1 {
+	switch len(found) {
+	case 0:
+		return types.Instance{}, errNoInstance
+	case 1:
+		return found[0], nil
+	default:
 		return types.Instance{}, fmt.Errorf("EC2 has %d such instances; there must be one", len(found))
 	}
-	return found[0], nil
 }
 
 // member checks that an instance belongs to the cluster and runs.
