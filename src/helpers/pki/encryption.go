@@ -66,9 +66,31 @@ func (d Deployed) checkEncryption(last recorded) error {
 	if err != nil || len(current.EncryptionKeys) == 0 {
 		return err
 	}
-	return errors.Join(
+	problems := []error{
 		checkEncryptionKeys(current.EncryptionKeys, last.EncryptionKeys),
 		checkEncryptionResources(current.EncryptionResources, last.EncryptionResources),
+	}
+	for _, started := range last.Started {
+		problems = append(problems, checkEncryptionResources(current.EncryptionResources, started.EncryptionResources))
+		for _, key := range started.EncryptionKeys {
+			problems = append(problems, checkStartedKey(current.EncryptionKeys, key))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// checkStartedKey refuses to leave out a key that was active in a deploy that stopped. Like every key, it may go once a
+// deploy with another active one has reached post-deploy.
+func checkStartedKey(keys []encryptionKey, started encryptionKey) error {
+	if slices.Contains(keys, started) {
+		return nil
+	}
+	return fmt.Errorf(
+		"property encryption.keys: the key %s, with which this VM has encrypted in a later deploy that stopped, is "+
+			"missing or has another secret, so what it has encrypted in etcd could not be read any more: add it with "+
+			"its secret, deploy with the previous active_key, write all objects again, and remove it then; the keys "+
+			"are now %s; %s",
+		started.Name, encryptionNames(keys), rotationHelp,
 	)
 }
 

@@ -1,7 +1,9 @@
 package pki
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -55,6 +57,54 @@ func TestRotationOfEncryptionKeys(t *testing.T) {
 	}
 }
 
+// TestStoppedRotationOfEncryptionKeys: the first control VM has started with the new key when a deploy stops at the
+// second one. There are objects in etcd that only the new key decrypts.
+func TestStoppedRotationOfEncryptionKeys(t *testing.T) {
+	const first, second, kms = "key1=a", "key2=b", "kms"
+	dir := t.TempDir()
+	record := filepath.Join(dir, "certificates.json")
+	deployed := func(keys ...string) Deployed {
+		return Deployed{Encryption: write(t, dir, "encryption.json", encryptionOf(keys...))}
+	}
+	start := func(d Deployed) {
+		t.Helper()
+		if err := errors.Join(d.CheckRotation(record, now), d.Start(record)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep := func(d Deployed) {
+		t.Helper()
+		start(d)
+		if err := d.Keep(record, now, slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start(deployed(first)) // of the first deploy, which has no record yet
+	keep(deployed(first, second, kms))
+	for _, active := range [][]string{{second, first, kms}, {second, first, kms}, {kms, first, second}} {
+		start(deployed(active...))
+	}
+	start(deployed(first, second, kms))
+	for _, test := range []struct {
+		keys []string
+		lost string
+	}{
+		{[]string{first}, "key2"}, {[]string{first, second}, "kms"}, {[]string{first, kms}, "key2"},
+		{[]string{first, "key2=c", kms}, "key2"},
+	} {
+		want := "the key " + test.lost + ", with which this VM has encrypted in a later deploy that stopped"
+		d := deployed(test.keys...)
+		if err := d.CheckRotation(record, now); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: got %v, want %q", test.keys, err, want)
+		}
+		if err := d.Keep(record, now, slog.New(slog.DiscardHandler)); err != nil { // after a resurrection
+			t.Fatal(err)
+		}
+	}
+	keep(deployed(first, second, kms))
+	keep(deployed(first))
+}
+
 // TestRemovedEncryptionResource: what is encrypted of it in etcd could not be read.
 func TestRemovedEncryptionResource(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -76,6 +126,14 @@ func TestRemovedEncryptionResource(t *testing.T) {
 		})
 	}
 	dir := t.TempDir()
+	stopped := write(t, dir, "stopped.json", `{"encryption": {
+		"encryption_keys": [{"name": "kms"}], "encryption_resources": ["secrets"],
+		"started": [{"encryption_keys": [{"name": "kms"}], "encryption_resources": ["secrets", "configmaps"]}]
+	}}`)
+	back := Deployed{Encryption: write(t, dir, "encryption.json", encryptionOf("kms"))}
+	if err := back.CheckRotation(stopped, now); err == nil || !strings.Contains(err.Error(), "lacks configmaps") {
+		t.Errorf("a resource of a deploy that stopped: %v", err)
+	}
 	older := Deployed{Encryption: write(t, dir, "encryption.json", encryptionOf("kms"))}
 	record := write(t, dir, "certificates.json", `{"encryption": {"encryption_keys": [{"name": "kms"}]}}`)
 	if err := older.CheckRotation(record, now); err != nil {

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -59,6 +60,19 @@ type recorded struct {
 
 	EncryptionKeys      []encryptionKey `json:"encryption_keys,omitempty"`
 	EncryptionResources []string        `json:"encryption_resources,omitempty"`
+
+	// Started is what processes of this VM have used since, in deploys that may have stopped before post-deploy.
+	Started []recorded `json:"started,omitempty"`
+}
+
+// used is what leaves its mark on tokens, or on what is in etcd.
+func (r recorded) used() recorded {
+	return recorded{
+		Signer:              r.Signer,
+		Issuers:             r.Issuers[:min(len(r.Issuers), 1)],
+		EncryptionKeys:      r.EncryptionKeys[:min(len(r.EncryptionKeys), 1)],
+		EncryptionResources: r.EncryptionResources,
+	}
 }
 
 // Keep records what a deploy ended with, for CheckRotation in the next one. Certificates without a CA are not recorded.
@@ -66,23 +80,9 @@ type recorded struct {
 // recreated a VM (run_post_deploys_after_resurrection in post_deployment_script_runner.rb), on all VMs, and one whose
 // pre-start has failed has the refused files.
 func (d Deployed) Keep(record string, now time.Time, log *slog.Logger) error {
-	kept := map[string]recorded{}
-	for _, k := range d.Keys {
-		public, signer, err := k.read()
-		if err != nil {
-			return err
-		}
-		kept[k.Property] = recorded{PublicKeys: public, Signer: signer}
-	}
-	if len(d.Issuers) > 0 {
-		kept[issuersName] = recorded{Issuers: d.Issuers}
-	}
-	if d.Encryption != "" {
-		encryption, err := readEncryption(d.Encryption)
-		if err != nil {
-			return err
-		}
-		kept[encryptionName] = encryption
+	kept, err := d.keys()
+	if err != nil {
+		return err
 	}
 	for _, c := range d.Certificates {
 		if c.CA == "" {
@@ -102,11 +102,80 @@ func (d Deployed) Keep(record string, now time.Time, log *slog.Logger) error {
 		log.Warn("keeping the record of the last deploy: pre-start refuses this one", "record", record, "error", err)
 		return nil
 	}
+	return writeRecord(record, kept)
+}
+
+// keys are the keys and issuers, as they are recorded.
+func (d Deployed) keys() (map[string]recorded, error) {
+	kept := map[string]recorded{}
+	for _, k := range d.Keys {
+		public, signer, err := k.read()
+		if err != nil {
+			return nil, err
+		}
+		kept[k.Property] = recorded{PublicKeys: public, Signer: signer}
+	}
+	if len(d.Issuers) > 0 {
+		kept[issuersName] = recorded{Issuers: d.Issuers}
+	}
+	if d.Encryption != "" {
+		encryption, err := readEncryption(d.Encryption)
+		if err != nil {
+			return nil, err
+		}
+		kept[encryptionName] = encryption
+	}
+	return kept, nil
+}
+
+// Start adds to the record what the process is about to use, once CheckRotation accepts it: if the deploy stops before
+// post-deploy, there are tokens of it, and objects in etcd, and the deploys after it must still know its keys.
+func (d Deployed) Start(record string) error {
+	last, err := readRecord(record)
+	if err != nil || last == nil {
+		return err
+	}
+	current, err := d.keys()
+	if err != nil {
+		return err
+	}
+	changed := false
+	for name, keys := range current {
+		previous, ok := last[name]
+		is := func(r recorded) bool { return reflect.DeepEqual(r.used(), keys.used()) }
+		if !ok || is(previous) || slices.ContainsFunc(previous.Started, is) {
+			continue
+		}
+		previous.Started = append(previous.Started, keys.used())
+		last[name], changed = previous, true
+	}
+	if !changed {
+		return nil
+	}
+	return writeRecord(record, last)
+}
+
+// readRecord returns nil if there is no record.
+func readRecord(path string) (map[string]recorded, error) {
+	content, err := rootfile.Read(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	var last map[string]recorded
+	if err := strictjson.Unmarshal(content, &last); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return last, nil
+}
+
+func writeRecord(path string, kept map[string]recorded) error {
 	content, err := json.MarshalIndent(kept, "", "  ")
 	if err != nil {
 		return err
 	}
-	return rootfile.Write(record, append(content, '\n'), 0o600)
+	return rootfile.Write(path, append(content, '\n'), 0o600)
 }
 
 // CheckRotation refuses certificates and keys for which a step of a rotation was left out. During a deploy some VMs
@@ -115,15 +184,9 @@ func (d Deployed) Keep(record string, now time.Time, log *slog.Logger) error {
 // tokens and their public keys, and of what is encrypted in etcd and its keys. Without a record there was no deploy.
 // The error lists every problem.
 func (d Deployed) CheckRotation(record string, now time.Time) error {
-	content, err := rootfile.Read(record)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	} else if err != nil {
+	last, err := readRecord(record)
+	if err != nil || last == nil {
 		return err
-	}
-	var last map[string]recorded
-	if err := strictjson.Unmarshal(content, &last); err != nil {
-		return fmt.Errorf("%s: %w", record, err)
 	}
 	var problems []error
 	for _, k := range d.Keys {
@@ -133,7 +196,7 @@ func (d Deployed) CheckRotation(record string, now time.Time) error {
 			}
 		}
 	}
-	if problem := d.checkIssuers(last[issuersName].Issuers); problem != nil {
+	if problem := d.checkIssuers(last[issuersName]); problem != nil {
 		problems = append(problems, problem)
 	}
 	if problem := d.checkEncryption(last[encryptionName]); problem != nil {
@@ -235,11 +298,22 @@ func (k SigningKey) checkOverlap(last recorded) error {
 			k.Property, rotationHelp,
 		)
 	}
+	for _, started := range last.Started {
+		if !containsKey(public, started.Signer) {
+			return fmt.Errorf(
+				"property %s: public_keys lacks the public key of the private_key of a later deploy that stopped, so "+
+					"tokens that this VM has signed with it would be invalid: add it again, deploy, and leave it out "+
+					"when they have expired; %s",
+				k.Property, rotationHelp,
+			)
+		}
+	}
 	return nil
 }
 
 // checkIssuers compares the issuers of tokens with those of the last deploy.
-func (d Deployed) checkIssuers(last []string) error {
+func (d Deployed) checkIssuers(previous recorded) error {
+	last := previous.Issuers
 	if len(last) == 0 && d.DefaultIssuer != "" {
 		last = []string{d.DefaultIssuer}
 	}
@@ -259,6 +333,18 @@ func (d Deployed) checkIssuers(last []string) error {
 				"use would be invalid: add it until they have expired; see docs/pod-roles.md",
 			last[0],
 		)
+	}
+	for _, started := range previous.Started {
+		for _, issuer := range started.Issuers {
+			if slices.Contains(d.Issuers, issuer) {
+				continue
+			}
+			return fmt.Errorf(
+				"property service_account.accepted_issuers lacks %s, the issuer of a later deploy that stopped, so "+
+					"tokens of this VM would be invalid: add it until they have expired; see docs/pod-roles.md",
+				issuer,
+			)
+		}
 	}
 	return nil
 }

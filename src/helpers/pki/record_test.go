@@ -3,6 +3,7 @@ package pki
 import (
 	"bytes"
 	"crypto/x509"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -275,6 +276,47 @@ func checkDeploys(t *testing.T, record string, count int, deployed func(i int) D
 		if err := d.Keep(record, now, slog.New(slog.DiscardHandler)); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestStoppedRotationOfSigningKey: tokens that a VM has signed in a deploy that stopped are in use.
+func TestStoppedRotationOfSigningKey(t *testing.T) {
+	const own, next = "https://kubernetes.default.svc", "https://next.example"
+	first, second := issue(t, "first", nil, nil), issue(t, "second", nil, nil)
+	dir := t.TempDir()
+	record := filepath.Join(dir, "certificates.json")
+	deployed := func(issuers []string, public ...*pair) Deployed {
+		var keys strings.Builder
+		for _, p := range public {
+			der, err := x509.MarshalPKIXPublicKey(p.key.Public())
+			if err != nil {
+				t.Fatal(err)
+			}
+			keys.WriteString(block("PUBLIC KEY", der))
+		}
+		return Deployed{Issuers: issuers, Keys: []SigningKey{{
+			"service_account", write(t, dir, "key.pem", keyPEM(t, public[0].key)),
+			write(t, dir, "public.pem", keys.String()),
+		}}}
+	}
+	d := deployed([]string{own, next}, first, second)
+	if err := d.Keep(record, now, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	d = deployed([]string{next, own}, second, first)
+	if err := errors.Join(d.CheckRotation(record, now), d.Start(record)); err != nil {
+		t.Fatal(err)
+	}
+	err := deployed([]string{own}, first).CheckRotation(record, now)
+	for _, want := range []string{
+		"public_keys lacks the public key of the private_key of a later deploy that stopped", "lacks " + next,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	if err := deployed([]string{own, next}, first, second).CheckRotation(record, now); err != nil {
+		t.Errorf("the deploy before is refused: %v", err)
 	}
 }
 

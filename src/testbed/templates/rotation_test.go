@@ -131,6 +131,9 @@ func checkDeploy(t *testing.T, p *director.Plan, records string) {
 			if err := deployed.CheckRotation(record, time.Now()); err != nil {
 				t.Errorf("%s: %s: %v", g.Spec.Name, job.Name, err)
 			}
+			if err := deployed.Start(record); err != nil {
+				t.Fatal(err)
+			}
 			if err := deployed.Keep(record, time.Now(), slog.New(slog.DiscardHandler)); err != nil {
 				t.Fatal(err)
 			}

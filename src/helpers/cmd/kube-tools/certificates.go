@@ -18,6 +18,14 @@ func checkRotation() *cobra.Command {
 	)
 }
 
+func startKeys() *cobra.Command {
+	return deployedCommand(
+		"start-keys",
+		"Record the keys that are used from now on, whether or not the deploy succeeds",
+		func(deployed pki.Deployed, record string) error { return deployed.Start(record) },
+	)
+}
+
 func keepCertificates() *cobra.Command {
 	return deployedCommand(
 		"keep-certificates",

@@ -63,6 +63,7 @@ func newCommand() *cobra.Command {
 		signKubeletCSRs(),
 		smokeTest(),
 		spreadPods(),
+		startKeys(),
 		stopProcess(),
 		waitNode(),
 		waitReady(),
