@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,9 +69,10 @@ func (l *Launcher) Check(ctx context.Context, path string) error {
 	return nil
 }
 
-// metricsName is the file, next to a configuration, with the expiry of its certificates in Prometheus' text format, for
+// metricsName is the file of a job's configuration with the expiry of its certificates in Prometheus' text format, for
 // the textfile collector of node_exporter, which reads all files *.prom of the directories that it is given. It
-// disappears with the job.
+// disappears with the job. Sidecars, which have their configurations below, have one certificate: the last one's file
+// stays, and not one of each, from which the check of the next would take the permission that everybody reads it.
 const metricsName = "certificates.prom"
 
 // writeMetrics writes when the certificates expire. Everybody can read it, like the certificates of the API's port.
@@ -85,7 +87,8 @@ func writeMetrics(config *Config, expiry map[string]time.Time) error {
 	for _, property := range slices.Sorted(maps.Keys(expiry)) {
 		family.Add(float64(expiry[property].Unix()), "process", config.Process, "property", property)
 	}
-	return atomicfile.Write(filepath.Join(filepath.Dir(config.path), metricsName), []byte(text.String()), 0o644)
+	dir := cmp.Or(config.PrivateDir, filepath.Dir(config.path))
+	return atomicfile.Write(filepath.Join(dir, metricsName), []byte(text.String()), 0o644)
 }
 
 // protectionProblems protects the files of a process that start starts, and opens its logs as start does, whose own

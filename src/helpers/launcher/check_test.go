@@ -47,6 +47,20 @@ kubernetes_bosh_certificate_not_after_timestamp_seconds{process="fake",property=
 	}
 }
 
+// TestCheckWritesExpiryBesideTheOtherFilesOfTheJob: node_exporter reads one directory of each job, and sidecars have
+// their configurations below it.
+func TestCheckWritesExpiryBesideTheOtherFilesOfTheJob(t *testing.T) {
+	b := newBench(t)
+	b.lay("config/ca.pem", authority(t, time.Unix(4102444800, 0)))
+	b.config("fake-zero", map[string]any{
+		"flag_check": "none", "log_dir": "", "pidfile": "", "private_dir": b.path("config"), "certificates": []any{
+			map[string]any{"property": "tls.client", "certificate": b.path("config/ca.pem"), "usage": "ca"},
+		},
+	})
+	b.must("check")
+	contains(t, b.read("config/certificates.prom"), `{process="fake",property="tls.client"} 4102444800`)
+}
+
 // authority returns a self-signed CA.
 func authority(t *testing.T, notAfter time.Time) string {
 	t.Helper()
