@@ -32,3 +32,23 @@ func TestScrapeConfigurationsAreValid(t *testing.T) {
 		}
 	}
 }
+
+// TestAgentsTellTheirVMs: rules aggregate by instance, which would be the same on all VMs.
+func TestAgentsTellTheirVMs(t *testing.T) {
+	content, err := os.ReadFile("../../../docs/logs-and-metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(content), "\n### An agent on the VMs\n")
+	section, _, _ = strings.Cut(section, "\n### ")
+	jobs := strings.Split(section, "\n- job_name: ")[1:]
+	if len(jobs) == 0 {
+		t.Fatal("there are no jobs for an agent")
+	}
+	relabels := regexp.MustCompile(`(?m)^  relabel_configs: (\*instance|&instance\n  - .*target_label: instance,.*)$`)
+	for _, job := range jobs {
+		if !relabels.MatchString(job) {
+			t.Errorf("this job does not set the label instance: %s", job)
+		}
+	}
+}
