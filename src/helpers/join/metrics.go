@@ -22,7 +22,7 @@ const (
 	conflict result = "conflict"
 	// busy is a request above the limits.
 	busy result = "busy"
-	// invalid is a request that no VM of this release sends.
+	// invalid is a request that no VM of this release sends, or whose client does not wait for the response.
 	invalid result = "invalid"
 	// failed is a request that could not be decided, or not be signed: the VM is not at fault.
 	failed result = "failed"

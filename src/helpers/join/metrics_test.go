@@ -2,6 +2,7 @@ package join
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -52,6 +53,30 @@ func TestMetricsOfRefusals(t *testing.T) {
 		"after the requests", `{result="admitted"} 0`, `{result="busy"} 1`, `{result="conflict"} 1`,
 		`{result="failed"} 1`, `{result="invalid"} 2`, `{result="refused"} 1`,
 	)
+}
+
+// TestMetricsOfClientsThatHangUp: nobody but the client is at fault if it does not wait for the decision. A refusal
+// stays one.
+func TestMetricsOfClientsThatHangUp(t *testing.T) {
+	for _, test := range []struct {
+		reason error
+		want   string
+	}{
+		{context.Canceled, `{result="invalid"} 1`},
+		{&node.Refusal{Reason: "unknown"}, `{result="refused"} 1`},
+	} {
+		ctx, hangUp := context.WithCancel(t.Context())
+		server := NewServer(nil, authorityFunc(func(node.Application) (node.Machine, error) {
+			hangUp()
+			return node.Machine{}, test.reason
+		}), slog.New(slog.DiscardHandler))
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, Path, bytes.NewReader(requestFor(t, "worker")))
+		r.RemoteAddr = "10.0.0.1:1000"
+		server.ServeHTTP(httptest.NewRecorder(), r)
+		if got := counted(server); !strings.Contains(got, test.want) {
+			t.Errorf("%v: got\n%s\nwant\n%s", test.reason, got, test.want)
+		}
+	}
 }
 
 // counted returns the values of the metric of joins.

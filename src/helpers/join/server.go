@@ -123,6 +123,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	status, of := outcome(err)
+	if of == failed && r.Context().Err() != nil {
+		of = invalid // the client hung up; a VM waits longer than requestTimeout
+	}
 	s.results.add(of)
 	message := "join refused"
 	if of == failed {
