@@ -42,6 +42,8 @@ const (
 	firstRetry, maxRetry = time.Second, time.Minute
 	// refreshInterval is how often BOSH's records are looked at for changes.
 	refreshInterval = 10 * time.Second
+	// workers is how many Nodes are looked for at a time: the answer of a cloud can take seconds.
+	workers = 4
 	// patchBurst changes of one Node are made at once, and one more every patchInterval. While control VMs are updated,
 	// two of them can want different values of a taint, and each would undo what the other has done.
 	patchBurst    = 10
@@ -190,17 +192,75 @@ type Keeper struct {
 // cloud again when BOSH's records have changed.
 func NewKeeper(client kubernetes.Interface, instances *Instances, log *slog.Logger) *Keeper {
 	factory := informers.NewSharedInformerFactory(client, resync)
+	nodes := factory.Core().V1().Nodes().Lister()
 	return &Keeper{
 		client:    client,
 		instances: instances,
 		log:       log,
-		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, maxRetry),
-		),
-		factory: factory,
-		nodes:   factory.Core().V1().Nodes().Lister(),
-		known:   map[types.UID]Instance{},
+		queue:     newQueue(nodes),
+		factory:   factory,
+		nodes:     nodes,
+		known:     map[types.UID]Instance{},
 	}
+}
+
+// newQueue returns a queue of the names of Nodes. First come those that are not Ready until they are labeled: after a
+// start of the Keeper, all the others are looked for too.
+func newQueue(nodes corelisters.NodeLister) workqueue.TypedRateLimitingInterface[string] {
+	return workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, maxRetry),
+		workqueue.TypedRateLimitingQueueConfig[string]{
+			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
+				Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{
+					Queue: &unknownFirst{nodes: nodes},
+				}),
+			}),
+		},
+	)
+}
+
+// unknownFirst is a workqueue.Queue in which Nodes with nodeobject.UnknownTaint are ahead of those without.
+type unknownFirst struct {
+	nodes         corelisters.NodeLister
+	unknown, rest []string
+}
+
+// Touch moves a Node up that was replaced while it waited.
+func (q *unknownFirst) Touch(name string) {
+	if i := slices.Index(q.rest, name); i >= 0 && q.isUnknown(name) {
+		q.rest = slices.Delete(q.rest, i, i+1)
+		q.unknown = append(q.unknown, name)
+	}
+}
+
+// Push implements workqueue.Queue.
+func (q *unknownFirst) Push(name string) {
+	if q.isUnknown(name) {
+		q.unknown = append(q.unknown, name)
+		return
+	}
+	q.rest = append(q.rest, name)
+}
+
+// Len implements workqueue.Queue.
+func (q *unknownFirst) Len() int { return len(q.unknown) + len(q.rest) }
+
+// Pop implements workqueue.Queue.
+func (q *unknownFirst) Pop() string {
+	from := &q.unknown
+	if len(q.unknown) == 0 {
+		from = &q.rest
+	}
+	name := (*from)[0]
+	*from = (*from)[1:]
+	return name
+}
+
+func (q *unknownFirst) isUnknown(name string) bool {
+	object, err := q.nodes.Get(name)
+	return err == nil && slices.ContainsFunc(object.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == nodeobject.UnknownTaint
+	})
 }
 
 // Run sets the labels with Prefix on all Nodes, removes others with Prefix, sets the provider ID of Nodes that have
@@ -228,8 +288,14 @@ func (k *Keeper) Run(ctx context.Context) error {
 	if k.instances.Cloud == nil && k.instances.Locator == nil {
 		go wait.UntilWithContext(ctx, k.refresh, refreshInterval)
 	}
-	for k.next(ctx) {
+	var group sync.WaitGroup
+	for range workers {
+		group.Go(func() {
+			for k.next(ctx) {
+			}
+		})
 	}
+	group.Wait()
 	return nil
 }
 

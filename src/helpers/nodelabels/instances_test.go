@@ -26,6 +26,7 @@ import (
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
 	"kubernetes-release/node"
+	"kubernetes-release/nodeobject"
 )
 
 const records = `{"record_keys": ["id", "instance_group", "az", "network", "deployment", "ip", "domain"],
@@ -348,6 +349,81 @@ func TestReplacedVMWithAnotherAddress(t *testing.T) {
 	expect("without a VM", "10.0.0.4")
 	write(strings.ReplaceAll(records, "10.0.0.4", "10.0.0.9"), now.Add(2*time.Second))
 	expect("with a new VM", "10.0.0.9")
+}
+
+// slow is a cloud that answers when it may.
+type slow struct {
+	asked chan string
+	may   chan struct{}
+}
+
+func (s slow) Find(_ context.Context, name string, _ map[string]string) (node.Machine, error) {
+	s.asked <- name
+	<-s.may
+	return node.Machine{}, errors.New("no such VM")
+}
+
+// TestNewNodesAreLabeledFirst: a Keeper that starts asks the cloud for all Nodes, and new ones wait to be Ready.
+func TestNewNodesAreLabeledFirst(t *testing.T) {
+	const known = 20
+	cloud := slow{make(chan string, known+2), make(chan struct{})}
+	keeper := NewKeeper(
+		fake.NewClientset(), &Instances{Records: writeRecords(t), Deployment: "Kube", Domain: "bosh", Cloud: cloud},
+		slog.New(slog.DiscardHandler),
+	)
+	add := func(name string, taints ...corev1.Taint) {
+		t.Helper()
+		object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Taints: taints}}
+		if err := keeper.informer().GetIndexer().Add(object); err != nil {
+			t.Fatal(err)
+		}
+		keeper.queue.Add(name)
+	}
+	for i := range known {
+		add(fmt.Sprintf("known-%d", i))
+	}
+	unknown := corev1.Taint{Key: nodeobject.UnknownTaint, Effect: corev1.TaintEffectNoSchedule}
+	add("new", unknown)
+	add("known-1", unknown) // replaced meanwhile
+	close(cloud.may)
+	var asked []string
+	for range known + 1 {
+		keeper.next(t.Context())
+		asked = append(asked, <-cloud.asked)
+	}
+	if !slices.Equal(asked[:3], []string{"new", "known-1", "known-0"}) {
+		t.Errorf("asked for %v", asked)
+	}
+}
+
+// TestSeveralNodesAreLookedForAtOnce: one answer of the cloud does not hold up all others.
+func TestSeveralNodesAreLookedForAtOnce(t *testing.T) {
+	cloud := slow{make(chan string, workers+1), make(chan struct{})}
+	client := fake.NewClientset()
+	for i := range workers + 1 {
+		object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("worker-%d", i)}}
+		if err := client.Tracker().Add(object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	keeper := NewKeeper(
+		client, &Instances{Records: writeRecords(t), Deployment: "Kube", Domain: "bosh", Cloud: cloud},
+		slog.New(slog.DiscardHandler),
+	)
+	go func() { ended <- keeper.Run(ctx) }()
+	eventually.Succeeds(t, 30*time.Second, "several Nodes are looked for", func() error {
+		if n := len(cloud.asked); n != workers {
+			return fmt.Errorf("%d are", n)
+		}
+		return nil
+	})
+	stop()
+	close(cloud.may)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
 
 // TestNodesAreNotPatchedWithoutEnd is a Node that another control VM changes back each time.
