@@ -79,29 +79,44 @@ type Instance struct {
 	// Taints are those that the Node has at least.
 	Taints []corev1.Taint
 
+	// machine is its VM in Cloud, and instance what Locator is asked for.
+	machine  node.Machine
+	instance node.Instance
+
 	patches *rate.Limiter // of the Node, by Keeper
 }
 
 // Find returns the instance of a Node.
 func (i *Instances) Find(ctx context.Context, name string) (Instance, error) {
+	var machine node.Machine
+	if i.Cloud != nil {
+		var err error
+		if machine, err = i.Cloud.Find(ctx, name, nil); err != nil {
+			return Instance{}, fmt.Errorf("find the VM of Node %s: %w", name, err)
+		}
+	}
 	records, err := boshdns.Load(i.Records, i.Deployment, i.Domain)
 	if err != nil {
 		return Instance{}, err
 	}
-	return i.among(ctx, records, name)
+	found, err := i.among(records, name, machine)
+	if err != nil {
+		return Instance{}, err
+	}
+	if i.Locator != nil {
+		if found.ProviderID, err = i.Locator.ProviderID(ctx, found.instance); err != nil {
+			return Instance{}, fmt.Errorf("find the VM of Node %s: %w", name, err)
+		}
+	}
+	return found, nil
 }
 
-// among is Find with these records.
-func (i *Instances) among(ctx context.Context, records []boshdns.Record, name string) (Instance, error) {
-	found := Instance{Labels: map[string]string{}}
+// among returns what these records say of a Node, whose VM in Cloud is known. It asks no cloud.
+func (i *Instances) among(records []boshdns.Record, name string, machine node.Machine) (Instance, error) {
+	found := Instance{Labels: map[string]string{}, ProviderID: machine.ProviderID, machine: machine}
 	is := func(r boshdns.Record) bool { return node.BOSHName(r.InstanceGroup, r.ID) == name }
 	what := "this name"
 	if i.Cloud != nil {
-		machine, err := i.Cloud.Find(ctx, name, nil)
-		if err != nil {
-			return Instance{}, fmt.Errorf("find the VM of Node %s: %w", name, err)
-		}
-		found.ProviderID = machine.ProviderID
 		is = func(r boshdns.Record) bool { return machine.Has(r.IP.String()) }
 		what = fmt.Sprintf("an address of its VM, %s %v", machine.ID, machine.Addresses)
 	}
@@ -122,15 +137,7 @@ func (i *Instances) among(ctx context.Context, records []boshdns.Record, name st
 				found.Labels[Prefix+key] = value
 			}
 		}
-		if i.Locator != nil {
-			var err error
-			found.ProviderID, err = i.Locator.ProviderID(ctx, node.Instance{
-				Deployment: i.Deployment, ID: r.ID, Addresses: addressesOf(records, r.ID),
-			})
-			if err != nil {
-				return Instance{}, fmt.Errorf("find the VM of Node %s: %w", name, err)
-			}
-		}
+		found.instance = node.Instance{Deployment: i.Deployment, ID: r.ID, Addresses: addressesOf(records, r.ID)}
 		if i.Cloud == nil && i.Locator == nil {
 			found.Zone = r.AZ
 		}
@@ -184,12 +191,12 @@ type Keeper struct {
 	mu    sync.Mutex
 	known map[types.UID]Instance
 
-	// compared is when the records that refresh has last compared were written.
+	// compared is when the records that refresh has last compared with all that is known were written.
 	compared time.Time
 }
 
-// NewKeeper returns a Keeper that finds the instances of Nodes as Instances does, once for each Node, and without a
-// cloud again when BOSH's records have changed.
+// NewKeeper returns a Keeper that finds the instances of Nodes as Instances does, once for each Node, and again
+// when BOSH's records of it have changed.
 func NewKeeper(client kubernetes.Interface, instances *Instances, log *slog.Logger) *Keeper {
 	factory := informers.NewSharedInformerFactory(client, resync)
 	nodes := factory.Core().V1().Nodes().Lister()
@@ -285,9 +292,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	defer k.factory.Shutdown()
 	k.log.Info("keeping the labels of instances", "prefix", Prefix)
 	context.AfterFunc(ctx, k.queue.ShutDown)
-	if k.instances.Cloud == nil && k.instances.Locator == nil {
-		go wait.UntilWithContext(ctx, k.refresh, refreshInterval)
-	}
+	go wait.UntilWithContext(ctx, k.refresh, refreshInterval)
 	var group sync.WaitGroup
 	for range workers {
 		group.Go(func() {
@@ -408,16 +413,24 @@ func (k *Keeper) instance(ctx context.Context, object *corev1.Node) (Instance, e
 	if current, err := k.nodes.Get(object.Name); err == nil && current.UID == object.UID {
 		found.patches = rate.NewLimiter(rate.Every(patchInterval), patchBurst)
 		k.known[object.UID] = found
+		k.compared = time.Time{} // the records may have changed while the cloud was asked
 	}
 	return found, nil
 }
 
 // refresh labels the Nodes whose instances BOSH's records now describe otherwise. A VM that was lost is replaced by one
 // with the same name, which can have another address. Where no cloud controller deletes its Node, the new VM takes the
-// Node over, and could never report an address that its label does not have.
-func (k *Keeper) refresh(ctx context.Context) {
+// Node over, and could never report an address that its label does not have. An instance can get another group
+// (migrated_from in a manifest). A cloud is asked for the VMs of these Nodes only.
+func (k *Keeper) refresh(context.Context) {
 	info, err := os.Stat(k.instances.Records)
-	if err != nil || info.ModTime().Equal(k.compared) { // label reports a missing file
+	if err != nil { // label reports a missing file
+		return
+	}
+	k.mu.Lock()
+	done := info.ModTime().Equal(k.compared)
+	k.mu.Unlock()
+	if done {
 		return
 	}
 	records, err := boshdns.Load(k.instances.Records, k.instances.Deployment, k.instances.Domain)
@@ -429,18 +442,21 @@ func (k *Keeper) refresh(ctx context.Context) {
 	if err != nil { // a cache returns none
 		return
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	for _, n := range nodes {
-		found, err := k.instances.among(ctx, records, n.Name)
+		known, ok := k.known[n.UID]
+		if !ok {
+			continue
+		}
+		found, err := k.instances.among(records, n.Name, known.machine)
 		if err != nil { // BOSH has no VM of it now, and may have one later
 			continue
 		}
-		k.mu.Lock()
-		known, ok := k.known[n.UID]
-		if ok && (known.Zone != found.Zone || !maps.Equal(known.Labels, found.Labels)) {
+		if known.Zone != found.Zone || !maps.Equal(known.Labels, found.Labels) {
 			delete(k.known, n.UID)
 			k.queue.Add(n.Name)
 		}
-		k.mu.Unlock()
 	}
 	k.compared = info.ModTime()
 }

@@ -351,6 +351,78 @@ func TestReplacedVMWithAnotherAddress(t *testing.T) {
 	expect("with a new VM", "10.0.0.9")
 }
 
+// counted is a cloud that counts what it is asked for.
+type counted struct {
+	Machines
+	node.Locator
+	asked *int
+}
+
+func (c counted) Find(ctx context.Context, name string, labels map[string]string) (node.Machine, error) {
+	*c.asked++
+	return c.Machines.Find(ctx, name, labels)
+}
+
+func (c counted) ProviderID(ctx context.Context, i node.Instance) (string, error) {
+	*c.asked++
+	return c.Locator.ProviderID(ctx, i)
+}
+
+// TestInstanceOfAnotherGroup: migrated_from of a manifest moves an instance into another group, whose taints its Node
+// gets. The cloud is not asked while nothing changes.
+func TestInstanceOfAnotherGroup(t *testing.T) {
+	asked := 0
+	taint := corev1.Taint{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}
+	machine := node.Machine{
+		ID: "i-1", Node: "worker-3c5e8f1a", ProviderID: "aws:///z/i-1",
+		Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.4")},
+	}
+	inCloud := &Instances{Cloud: counted{Machines: cloudOf{machine}, asked: &asked}}
+	byName := &Instances{Locator: counted{Locator: located{"3c5e8f1a-0000-4000-8000-000000000001"}, asked: &asked}}
+	for name, instances := range map[string]*Instances{"in a cloud": inCloud, "by name": byName} {
+		asked = 0
+		path := writeRecords(t)
+		instances.Records, instances.Deployment, instances.Domain = path, "Kube", "bosh"
+		instances.Taints = map[string][]corev1.Taint{"pool": {taint}}
+		object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-3c5e8f1a", UID: "1"}}
+		client := fake.NewClientset(object)
+		keeper := NewKeeper(client, instances, slog.New(slog.DiscardHandler))
+		if err := keeper.informer().GetIndexer().Add(object); err != nil {
+			t.Fatal(err)
+		}
+		keeper.queue.Add(object.Name)
+		keeper.next(t.Context())
+		keeper.refresh(t.Context())
+		// With BOSH's names the Node would have another one: only its network changes.
+		changes, key, want := []string{`"worker"`, `"pool"`}, "bosh.io/instance-group", "pool"
+		if instances == byName {
+			changes, key, want = []string{`"private"`, `"other"`}, "bosh.io/network", "other"
+		}
+		changed := strings.NewReplacer(changes...).Replace(records)
+		if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, time.Time{}, time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if n := keeper.queue.Len(); n > 0 || asked != 1 {
+			t.Errorf("%s: without a change %d Nodes are labeled again, and the cloud is asked %d times", name, n, asked)
+		}
+		keeper.refresh(t.Context())
+		for keeper.queue.Len() > 0 {
+			keeper.next(t.Context())
+		}
+		labeled, err := client.CoreV1().Nodes().Get(t.Context(), object.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := labeled.Labels[key]; got != want || asked != 2 ||
+			(instances == inCloud) != slices.Contains(labeled.Spec.Taints, taint) {
+			t.Errorf("%s: %s=%q, taints %v, asked %d times", name, key, got, labeled.Spec.Taints, asked)
+		}
+	}
+}
+
 // slow is a cloud that answers when it may.
 type slow struct {
 	asked chan string
