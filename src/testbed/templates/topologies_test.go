@@ -45,6 +45,30 @@ combined, and each topology can be in one zone ([scale-to-one-az.yml](../ops-fil
 [ops-files/README.md](../ops-files/README.md) says which files of a topology must be chosen at the first deploy.
 `
 
+// @ is in place of `.
+const topologiesEnd = `
+## A cluster that runs already
+
+kubelet sets its taints and labels when it registers its node, and nothing removes them afterwards. So with
+@combined.yml@ or @single-vm.yml@, the Nodes of control VMs that exist keep both, and when the workers go in the same
+deploy, pods have no node. Use this order:
+
+1. Deploy with the ops-file, and after it [scale-workers.yml](../ops-files/scale-workers.yml) with the number of workers
+   that you have.
+2. Run @bosh -d kubernetes recreate control@, or change the Nodes:
+
+   @@@sh
+   role=node-role.kubernetes.io/control-plane
+   kubectl taint nodes --selector=$role $role-
+   kubectl label nodes --selector=$role node.kubernetes.io/exclude-from-external-load-balancers-
+   @@@
+
+3. Deploy without @scale-workers.yml@.
+
+Back, deploy without the ops-file, which adds workers, and then run @bosh -d kubernetes recreate control@: a control VM
+that stays gets neither the taint nor the label back, and goes on to run pods.
+`
+
 // TestTopologiesAreDocumented: docs/topologies.md is generated from the manifest. UPDATE_DOCS=1 rewrites it.
 func TestTopologiesAreDocumented(t *testing.T) {
 	t.Parallel()
@@ -58,6 +82,7 @@ func TestTopologiesAreDocumented(t *testing.T) {
 		}
 		page.WriteString(diagram(t, p) + "\n" + quorum(t, p) + "\n")
 	}
+	page.WriteString(strings.ReplaceAll(topologiesEnd, "@", "`"))
 	path := filepath.Join(root, "docs", "topologies.md")
 	if old, err := os.ReadFile(path); err == nil && string(old) == page.String() {
 		return
