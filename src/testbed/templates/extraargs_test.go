@@ -60,9 +60,42 @@ var reservedFlags = map[string][]string{
 		"authorization-webhook-version",
 		"oidc-issuer-url",
 	},
-	"kube-controller-manager": {"cluster-signing-cert-file", "cluster-signing-key-file"},
-	"kube-proxy":              {"cluster-cidr", "kubeconfig", "proxy-mode"},
-	"kube-scheduler":          {"kubeconfig", "leader-elect", "profiling"},
+	"cloud-controller-manager": leases,
+	"kube-controller-manager": append([]string{
+		"cluster-signing-cert-file",
+		"cluster-signing-key-file",
+		"cluster-signing-kube-apiserver-client-cert-file",
+		"cluster-signing-kube-apiserver-client-key-file",
+		"cluster-signing-legacy-unknown-cert-file",
+		"cluster-signing-legacy-unknown-key-file",
+	}, leases...),
+	// Its Complete takes only the flags of logs, and hostname-override, beside a configuration file
+	// (cmd/kube-proxy/app/options.go).
+	"kube-proxy": {
+		"bind-address",
+		"cluster-cidr",
+		"conntrack-max-per-core",
+		"conntrack-min",
+		"feature-gates",
+		"healthz-port",
+		"ipvs-scheduler",
+		"kube-api-qps",
+		"kubeconfig",
+		"masquerade-all",
+		"metrics-bind-address",
+		"nodeport-addresses",
+		"proxy-mode",
+	},
+	// ApplyTo in cmd/kube-scheduler/app/options/options.go takes no deprecated flags beside a configuration file.
+	"kube-scheduler": append([]string{
+		"contention-profiling",
+		"kube-api-burst",
+		"kube-api-content-type",
+		"kube-api-qps",
+		"kubeconfig",
+		"leader-elect",
+		"profiling",
+	}, leases...),
 	"metrics-server": {
 		"authentication-skip-lookup",
 		"authentication-tolerate-lookup-failure",
@@ -96,16 +129,21 @@ var reservedFlags = map[string][]string{
 		"register-with-taints",
 		"resolv-conf",
 		"rotate-certificates",
+		"rotate-server-certificates",
 		"seccomp-default",
 		"system-reserved",
 		"tls-cipher-suites",
 		"tls-min-version",
 	},
+	"openstack-cloud-controller-manager": leases,
 }
+
+// leases are the flags with which VMs that are not updated yet would elect a second leader.
+var leases = []string{"leader-elect-resource-name", "leader-elect-resource-namespace"}
 
 var (
 	refusedFlag   = regexp.MustCompile(`(?m)^ +([a-z0-9-]+): (.*?)\)?$`)
-	namedProperty = regexp.MustCompile(`^use propert(?:y|ies) ([a-z_., ]+?)(?: of job ([a-z-]+)|, field \w+)?$`)
+	namedProperty = regexp.MustCompile(`^use propert(?:y|ies) ([a-z_., ]+?)(?: of job ([a-z-]+)|, field [\w.]+)?$`)
 )
 
 // Every flag that a job renders is refused in its extra_args, and so are the reserved flags: all in one message, each

@@ -146,7 +146,11 @@ var everything = map[string]values{
 	},
 	"kube-scheduler": {
 		"metrics": values{"bind_address": "0.0.0.0"},
-		"api":     values{"host": "api.example"}, "config": values{"percentageOfNodesToScore": 50}, "log_level": 4,
+		"api":     values{"host": "api.example"},
+		"config": values{
+			"percentageOfNodesToScore": 50, "clientConnection": values{"qps": 200, "burst": 400},
+		},
+		"log_level":  4,
 		"extra_args": values{"vmodule": "schedule_one=5"},
 	},
 	"cloud-controller-manager": {

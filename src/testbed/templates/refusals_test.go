@@ -1101,8 +1101,14 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{
 			"scheduler's kubeconfig",
 			"kube-scheduler",
-			values{"config": values{"clientConnection": values{}}},
-			[]string{"config sets clientConnection", "belong to the release"},
+			values{"config": values{"clientConnection": values{"qps": 100, "kubeconfig": "/x"}}},
+			[]string{"config sets clientConnection.kubeconfig", "qps and burst"},
+		},
+		{
+			"scheduler's requests without a number",
+			"kube-scheduler",
+			values{"config": values{"clientConnection": 100}},
+			[]string{"config sets clientConnection to 100", "qps and burst"},
 		},
 		{
 			"timeout without a unit",
