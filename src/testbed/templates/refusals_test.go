@@ -489,8 +489,14 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{
 			"audit logs without end",
 			"kube-apiserver",
-			values{"audit": values{"max_backups": -1}},
-			[]string{"audit.max_backups is -1", "0 or more"},
+			values{"audit": values{"max_backups": 0}},
+			[]string{"audit.max_backups is 0", "1 or more"},
+		},
+		{
+			"audit logs that are older than now",
+			"kube-apiserver",
+			values{"audit": values{"max_age_days": -1}},
+			[]string{"audit.max_age_days is -1", "0 or more"},
 		},
 		{
 			"unknown flag",
