@@ -31,6 +31,15 @@ func TestPipelinesAreSound(t *testing.T) {
 	}
 }
 
+// Concourse gets only the latest version of a resource otherwise, and a deploy that skips a minor version of Kubernetes
+// is refused.
+func TestExampleDeploysEveryRelease(t *testing.T) {
+	const get = "    - get: kubernetes-release\n      trigger: true\n      version: every\n"
+	if text := read(t, "ci/example/pipeline.yml"); !strings.Contains(text, get) {
+		t.Errorf("ci/example/pipeline.yml lacks\n%s", get)
+	}
+}
+
 // Each change to the pipeline is a mistake that the checks must find.
 func TestMistakesAreFound(t *testing.T) {
 	text := read(t, "ci/pipeline.yml")

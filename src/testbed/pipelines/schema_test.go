@@ -51,6 +51,7 @@ type step struct {
 	Resource      string            `yaml:"resource"`
 	Passed        []string          `yaml:"passed"`
 	Trigger       bool              `yaml:"trigger"`
+	Version       any               `yaml:"version"` // every, or a version
 	Image         string            `yaml:"image"`
 	Privileged    bool              `yaml:"privileged"`
 	File          string            `yaml:"file"`
@@ -124,7 +125,8 @@ func (s step) kind() (string, error) {
 		set bool
 		to  []string
 	}{
-		"passed": {s.Passed != nil, []string{"get"}}, "trigger": {s.Trigger, []string{"get"}}, "resource": {
+		"passed": {s.Passed != nil, []string{"get"}}, "trigger": {s.Trigger, []string{"get"}},
+		"version": {s.Version != nil, []string{"get"}}, "resource": {
 			s.Resource != "", []string{"get", "put"},
 		},
 		"params": {
