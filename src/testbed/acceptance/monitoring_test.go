@@ -237,6 +237,7 @@ func impatientRules(t *testing.T) []byte {
 	}
 	for times, short := range map[string]string{
 		`(?m)^    for: .*$`: "    for: 10s", `(?m)> \d+ \* 60$`: "> 30", `\[\d+m\]`: "[2m]",
+		`offset \d+m`: "offset 2m",
 	} {
 		pattern := regexp.MustCompile(times)
 		if !pattern.Match(content) {
