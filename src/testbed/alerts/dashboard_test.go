@@ -93,6 +93,20 @@ func TestDashboardShowsTheMetrics(t *testing.T) {
 	}
 }
 
+// TestDashboardCountsItsAlerts: a Prometheus has alerts of others too.
+func TestDashboardCountsItsAlerts(t *testing.T) {
+	var names []string
+	for _, alert := range load(t).alerts() {
+		names = append(names, alert.Alert)
+	}
+	want := `ALERTS{alertstate="firing", alertname=~"` + strings.Join(names, "|") + `"}`
+	for _, expression := range loadDashboard(t).expressions() {
+		if strings.Contains(expression, "ALERTS") && !strings.Contains(expression, want) {
+			t.Errorf("%s does not count the alerts of %s: use %s", expression, file, want)
+		}
+	}
+}
+
 // TestPanelsAreComplete: each says what it shows, takes the data source that the reader chooses, and has a place of
 // its own on Grafana's 24 columns.
 func TestPanelsAreComplete(t *testing.T) {
