@@ -127,8 +127,8 @@ func (c *Config) enter(ctx context.Context, given answers, log *slog.Logger) err
 	return nil
 }
 
-// unanswered fails if something listens on an instance, but gives no list. That is permanent if a certificate is the reason:
-// other members can be starting, and load a large database meanwhile.
+// unanswered fails if something listens on an instance, but gives no list. That is permanent if a certificate is the
+// reason: other members can be starting, and load a large database meanwhile.
 func (c *Config) unanswered(given answers) error {
 	for _, a := range given {
 		switch {

@@ -87,7 +87,8 @@ func nameservers(local []netip.Addr, files []string) ([]netip.Addr, error) {
 	}
 	return nil, fmt.Errorf(
 		"no name server that pods can reach: this VM does not have the address %s, and %s name none but loopback "+
-			"addresses; give the VM another name server, or set the job's property resolv_conf to a file that names one",
+			"addresses; give the VM another name server, or set the job's property resolv_conf to a file that names "+
+			"one",
 		StemcellStub, strings.Join(files, " and "),
 	)
 }
