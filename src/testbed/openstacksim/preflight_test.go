@@ -133,8 +133,9 @@ func (b *bed) start(t testing.TB) func(preflight.Role) (*cloud.Outcome, error) {
 		request := cloud.Request{Config: preflight.Config{
 			Provider: "openstack", Cluster: "prod", Role: role, Mode: preflight.ModeEnforce, CloudConfigFile: file,
 			Storage: b.storage, StorageZones: b.zones, StorageTypes: b.types,
-			UnencapsulatedPodNetwork: b.unencapsulated,
-			VM:                       node.VM{InstanceGroup: "control", InstanceID: "1a2b3c4d-0000", Address: "127.0.0.1"},
+			UnencapsulatedPodNetwork: b.unencapsulated, VM: node.VM{
+				InstanceGroup: "control", InstanceID: "1a2b3c4d-0000", Address: "127.0.0.1",
+			},
 		}}
 		if role == preflight.Control {
 			request.CloudConfig = []byte(config)

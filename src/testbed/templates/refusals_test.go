@@ -2294,8 +2294,8 @@ func TestInvalidNetworkIsNotReportedAsInvalidMask(t *testing.T) {
 	}
 }
 
-// Each node requires a subnet of cluster.pod_cidr. The control VMs are three nodes. An index says nothing about how many
-// VMs the group has.
+// Each node requires a subnet of cluster.pod_cidr. The control VMs are three nodes. An index says nothing about how
+// many VMs the group has.
 func TestPodNetworkTooSmallForTheNodes(t *testing.T) {
 	for name, c := range map[string]struct {
 		cidr    string
