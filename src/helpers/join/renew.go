@@ -22,13 +22,21 @@ import (
 // servingPairName is the name of the files in which kubelet keeps its serving certificate.
 const servingPairName = "kubelet-server"
 
+// Kubelet is the process whose certificates are renewed.
+type Kubelet struct {
+	Running func() (bool, error)
+	Restart func(context.Context) error
+}
+
 // Renew replaces those of the node's certificates that another CA than the one that signs now has signed. The client
 // certificate is renewed as kubelet renews it, with the one that it has. The serving certificate is removed, so that
-// kubelet requests another when it starts. restart restarts kubelet, which reads both only then. Renew returns when
+// kubelet requests another when it starts. Then kubelet is restarted, which reads both only then. Renew returns when
 // kubelet has both. connect is called only if the client certificate is renewed: a kubelet that waits to join has no
-// kubeconfig yet.
+// kubeconfig yet. A kubelet that does not run is left alone: the Director also runs post-deploy on VMs that are stopped
+// or ignored (run_post_deploys_after_resurrection in post_deployment_script_runner.rb), and it joins again when it starts
+// if the API no longer trusts its certificate.
 func (c *Client) Renew(
-	ctx context.Context, connect func() (kubernetes.Interface, error), restart func(context.Context) error,
+	ctx context.Context, connect func() (kubernetes.Interface, error), kubelet Kubelet,
 ) error {
 	client, err := c.store(pairName)
 	if err != nil {
@@ -47,6 +55,14 @@ func (c *Client) Renew(
 		return err
 	}
 	if !oldClient && !oldServing {
+		return nil
+	}
+	running, err := kubelet.Running()
+	if err != nil {
+		return fmt.Errorf("find out whether kubelet runs: %w", err)
+	}
+	if !running {
+		c.Log.Warn("another CA signs the certificates of kubelet now, but it does not run: not renewing them")
 		return nil
 	}
 	c.Log.Info(
@@ -69,7 +85,7 @@ func (c *Client) Renew(
 			return fmt.Errorf("remove the serving certificate: %w", err)
 		}
 	}
-	if err := restart(ctx); err != nil {
+	if err := kubelet.Restart(ctx); err != nil {
 		return fmt.Errorf("restart kubelet: %w", err)
 	}
 	err = c.await(ctx, "waiting for kubelet to renew its certificates", func(context.Context) error {

@@ -140,7 +140,7 @@ func TestRenewal(t *testing.T) {
 	// kubelet would request its serving certificate when it starts; this one has that of another CA.
 	restarts := 0
 	ctx, cancel := context.WithCancel(t.Context())
-	err = c.Renew(ctx, node, func(context.Context) error {
+	err = c.Renew(ctx, node, Kubelet{isRunning, func(context.Context) error {
 		restarts++
 		if _, err := os.Stat(serving.CurrentPath()); err == nil {
 			return errors.New("the serving certificate is still there")
@@ -148,7 +148,7 @@ func TestRenewal(t *testing.T) {
 		previous.issue(t, c, servingPairName)
 		time.AfterFunc(time.Second, cancel)
 		return nil
-	})
+	}})
 	if err == nil || !strings.Contains(err.Error(), "kubelet-server-current.pem is signed by another CA") ||
 		!strings.Contains(err.Error(), "kubelet-csr-approver") {
 		t.Errorf("got %v", err)
@@ -159,7 +159,8 @@ func TestRenewal(t *testing.T) {
 
 	// The client certificate is renewed already.
 	c.SigningCA = writeTestFile(t, "both.pem", string(cluster.AdminConfig().CAData)+read(t, previous.path))
-	if err := c.Renew(t.Context(), node, func(context.Context) error { restarts++; return nil }); err != nil {
+	kubelet := Kubelet{isRunning, func(context.Context) error { restarts++; return nil }}
+	if err := c.Renew(t.Context(), node, kubelet); err != nil {
 		t.Error(err)
 	}
 	if restarts != 1 || connections != 1 {
@@ -168,6 +169,41 @@ func TestRenewal(t *testing.T) {
 				"time",
 			restarts, connections,
 		)
+	}
+}
+
+func isRunning() (bool, error) { return true, nil }
+
+// TestStoppedKubeletIsLeftAlone: post-deploy also runs on a VM that an operator has stopped, when another is recreated.
+func TestStoppedKubeletIsLeftAlone(t *testing.T) {
+	previous, signing := newAuthority(t), newAuthority(t)
+	var log bytes.Buffer
+	c := &Client{
+		Node:           "a",
+		CertificateDir: t.TempDir(),
+		SigningCA:      signing.path,
+		Timeout:        time.Second,
+		Interval:       time.Millisecond,
+		Log:            slog.New(slog.NewTextHandler(&log, nil)),
+	}
+	previous.issue(t, c, pairName)
+	previous.issue(t, c, servingPairName)
+	connect := func() (kubernetes.Interface, error) { return nil, errors.New("the API is used") }
+	err := c.Renew(t.Context(), connect, Kubelet{
+		Running: func() (bool, error) { return false, nil },
+		Restart: func(context.Context) error { return errors.New("kubelet is started") },
+	})
+	if err != nil || !strings.Contains(log.String(), "not renewing them") {
+		t.Errorf("%v, %s", err, log.String())
+	}
+	for _, name := range []string{pairName, servingPairName} {
+		store, err := c.store(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Current(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -110,6 +110,16 @@ func (c *Config) running() (int, error) {
 	return 0, nil
 }
 
+// Running reports whether the process of a configuration runs that Start has started.
+func Running(path string) (bool, error) {
+	config, err := Load(path)
+	if err != nil {
+		return false, err
+	}
+	pid, err := config.running()
+	return pid != 0, err
+}
+
 // writePidfile stores the PID, and before it the birth that identifies the process.
 func (c *Config) writePidfile(pid int) error {
 	b, err := birthOf(pid)

@@ -13,6 +13,7 @@ import (
 	"kubernetes-release/cloud/providers"
 	"kubernetes-release/join"
 	"kubernetes-release/kubeconfig"
+	"kubernetes-release/launcher"
 	"kubernetes-release/node"
 )
 
@@ -85,6 +86,7 @@ func renewKubeletCertificates() *cobra.Command {
 	}
 	path := requirePath(command, "config", joinUsage)
 	ctl := requirePath(command, "restart", "script that stops and starts kubelet, with the arguments stop and start")
+	process := requirePath(command, "process", "configuration of kubelet's process, config/flags.json")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		client, err := newJoinClient(*path)
 		if err != nil || client.SigningCA == "" {
@@ -92,13 +94,16 @@ func renewKubeletCertificates() *cobra.Command {
 		}
 		client.Timeout = renewTimeout
 		connect := func() (kubernetes.Interface, error) { return kubeconfig.Client(client.Kubeconfig) }
-		return client.Renew(command.Context(), connect, func(ctx context.Context) error {
-			for _, action := range []string{"stop", "start"} {
-				if err := runScript(ctx, *ctl, action); err != nil {
-					return err
+		return client.Renew(command.Context(), connect, join.Kubelet{
+			Running: func() (bool, error) { return launcher.Running(*process) },
+			Restart: func(ctx context.Context) error {
+				for _, action := range []string{"stop", "start"} {
+					if err := runScript(ctx, *ctl, action); err != nil {
+						return err
+					}
 				}
-			}
-			return nil
+				return nil
+			},
 		})
 	}
 	return command
