@@ -341,7 +341,7 @@ func (l *lab) checkDashboard(t *testing.T) {
 				continue
 			}
 			shown++
-			query := "query?query=" + url.QueryEscape(strings.ReplaceAll(target.Expr, "$__rate_interval", "1m"))
+			query := "query?query=" + url.QueryEscape(pictures.Fill(target.Expr))
 			waitFor(t, time.Minute, panel.Title, func() error { return l.hasSeries(t, query) })
 		}
 	}

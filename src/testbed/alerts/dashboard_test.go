@@ -41,12 +41,16 @@ func loadDashboard(t *testing.T) dashboard {
 	return d
 }
 
-// expressions returns those of all panels. Grafana chooses the interval of rates.
+// anyCluster is what Grafana puts in place of all clusters: allValue of the variable. It fits series without the label.
+const anyCluster = ".*"
+
+// expressions returns those of all panels. Grafana chooses the interval of rates, and the reader the clusters.
 func (d dashboard) expressions() []string {
+	variables := strings.NewReplacer("$__rate_interval", "5m", "$cluster", anyCluster)
 	var list []string
 	for _, panel := range d.Panels {
 		for _, target := range panel.Targets {
-			list = append(list, strings.ReplaceAll(target.Expr, "$__rate_interval", "5m"))
+			list = append(list, variables.Replace(target.Expr))
 		}
 	}
 	return list
@@ -93,13 +97,23 @@ func TestDashboardShowsTheMetrics(t *testing.T) {
 	}
 }
 
+// TestDashboardShowsTheChosenClusters: each metric of each expression is that of the clusters that the reader chooses.
+func TestDashboardShowsTheChosenClusters(t *testing.T) {
+	for _, expression := range loadDashboard(t).expressions() {
+		named := len(metrics(expression)) + strings.Count(expression, "ALERTS")
+		if named == 0 || strings.Count(expression, `{cluster=~"`+anyCluster+`"`) != named {
+			t.Errorf("not every metric of %s has {cluster=~\"$cluster\"}", expression)
+		}
+	}
+}
+
 // TestDashboardCountsItsAlerts: a Prometheus has alerts of others too.
 func TestDashboardCountsItsAlerts(t *testing.T) {
 	var names []string
 	for _, alert := range load(t).alerts() {
 		names = append(names, alert.Alert)
 	}
-	want := `ALERTS{alertstate="firing", alertname=~"` + strings.Join(names, "|") + `"}`
+	want := `alertstate="firing", alertname=~"` + strings.Join(names, "|") + `"}`
 	for _, expression := range loadDashboard(t).expressions() {
 		if strings.Contains(expression, "ALERTS") && !strings.Contains(expression, want) {
 			t.Errorf("%s does not count the alerts of %s: use %s", expression, file, want)

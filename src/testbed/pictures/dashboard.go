@@ -102,10 +102,15 @@ type named struct {
 	name string
 }
 
+// Fill puts values in place of the variables of an expression: the pictures show minutes, and whatever Prometheus has.
+func Fill(expression string) string {
+	return strings.NewReplacer("$__rate_interval", "1m", "$cluster", ".*").Replace(expression)
+}
+
 // ask asks for the series of all expressions: those of an instant, unless the panel shows lines.
 func (p panel) ask(ctx context.Context, query Query, from, to time.Time) (list []named, err error) {
 	for _, target := range p.Targets {
-		values := url.Values{"query": {strings.ReplaceAll(target.Expr, "$__rate_interval", "1m")}}
+		values := url.Values{"query": {Fill(target.Expr)}}
 		path := "query"
 		if p.Type == "timeseries" {
 			path = "query_range"
