@@ -1328,6 +1328,11 @@ func checkSeparateEtcd(t *testing.T, p *director.Plan) {
 	if err := server.VerifyHostname(etcd.Instances[0].Instance.ID + ".etcd.prod.kubernetes.internal"); err != nil {
 		t.Error(err)
 	}
+	if text := file(t, control, "kube-apiserver", "bin/pre-start"); !strings.Contains(
+		string(text), `--record="$store/version"`,
+	) {
+		t.Errorf("pre-start does not compare the version with the one before:\n%s", text)
+	}
 	// No control VM is a member, so each waits for its node.
 	for _, job := range []string{"kubelet", "flannel", "network-policy", "kube-apiserver", "kubernetes-addons"} {
 		if got := decode[[]string](t, file(t, control, job, "config/etcd_members.json")); len(got) != 0 {
