@@ -33,8 +33,8 @@ type Kubelet struct {
 // kubelet requests another when it starts. Then kubelet is restarted, which reads both only then. Renew returns when
 // kubelet has both. connect is called only if the client certificate is renewed: a kubelet that waits to join has no
 // kubeconfig yet. A kubelet that does not run is left alone: the Director also runs post-deploy on VMs that are stopped
-// or ignored (run_post_deploys_after_resurrection in post_deployment_script_runner.rb), and it joins again when it starts
-// if the API no longer trusts its certificate.
+// or ignored (run_post_deploys_after_resurrection in post_deployment_script_runner.rb), and it joins again when it
+// starts if the API no longer trusts its certificate.
 func (c *Client) Renew(
 	ctx context.Context, connect func() (kubernetes.Interface, error), kubelet Kubelet,
 ) error {
