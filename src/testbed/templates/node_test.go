@@ -2,6 +2,7 @@ package templates
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -249,8 +250,10 @@ func TestAPIServersLeaveBeforeTheirPortsClose(t *testing.T) {
 // pre-start, and after a pre-stop that no drain follows, because that of another job refuses.
 func TestKubeletStaysStoppedAfterDrain(t *testing.T) {
 	root, run := kubeletScripts(t, `echo "$1" >>ROOT/calls`)
-	left := filepath.Join(root, "sys/run/kubelet/left")
-	if err := os.Symlink("/etc/passwd", left); err != nil { // as vcap could do
+	left, victim := filepath.Join(root, "sys/run/kubelet/left"), filepath.Join(root, "passwd")
+	if err := errors.Join(
+		os.WriteFile(victim, []byte("root"), 0o600), os.Symlink(victim, left), // as vcap could do
+	); err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range []struct{ command, calls string }{
@@ -279,6 +282,9 @@ func TestKubeletStaysStoppedAfterDrain(t *testing.T) {
 		if calls, _ := os.ReadFile(filepath.Join(root, "calls")); string(calls) != step.calls {
 			t.Errorf("%s called the launcher with %q, want %q", step.command, calls, step.calls)
 		}
+	}
+	if content, err := os.ReadFile(victim); err != nil || string(content) != "root" {
+		t.Errorf("a link was followed: %q, %v", content, err)
 	}
 }
 
