@@ -79,7 +79,7 @@ func (a *Account) Delete(ctx context.Context, dryRun bool) error {
 
 // refuseWithVMs returns an error if there are instances with the cluster's tag, or in the group that Prepare has
 // created. Without rules, tags and roles their nodes would be cut off from each other, and only then would EC2 refuse
-// to delete a group that they are in.
+// to delete a group that they are in. One question cannot ask for either: all filters of it must match.
 func (a *Account) refuseWithVMs(ctx context.Context) error {
 	filters := []ec2types.Filter{{Name: aws.String("tag-key"), Values: []string{a.tagKey()}}}
 	if a.group != "" && !a.foreign {
@@ -87,22 +87,11 @@ func (a *Account) refuseWithVMs(ctx context.Context) error {
 	}
 	var ids []string
 	for _, filter := range filters {
-		pages := ec2.NewDescribeInstancesPaginator(a.ec2, &ec2.DescribeInstancesInput{Filters: []ec2types.Filter{
-			filter,
-			{Name: aws.String("vpc-id"), Values: []string{a.vpc}},
-			{Name: aws.String("instance-state-name"), Values: []string{"pending", "running", "stopping", "stopped"}},
-		}})
-		for pages.HasMorePages() {
-			page, err := pages.NextPage(ctx)
-			if err != nil {
-				return fmt.Errorf("instances of the cluster %s: %w", a.Cluster, err)
-			}
-			for _, reservation := range page.Reservations {
-				for _, instance := range reservation.Instances {
-					ids = append(ids, aws.ToString(instance.InstanceId))
-				}
-			}
+		selected, err := a.instances(ctx, filter)
+		if err != nil {
+			return fmt.Errorf("instances of the cluster %s: %w", a.Cluster, err)
 		}
+		ids = append(ids, selected...)
 	}
 	if len(ids) == 0 {
 		return nil
@@ -115,6 +104,28 @@ func (a *Account) refuseWithVMs(ctx context.Context) error {
 		a.Cluster, a.vpc, strings.Join(ids, ", "),
 		a.awsEC2("terminate-instances")+" --instance-ids "+strings.Join(ids, " "),
 	)
+}
+
+// instances returns the ids of the VPC's instances that a filter selects and that are not terminated.
+func (a *Account) instances(ctx context.Context, filter ec2types.Filter) ([]string, error) {
+	var ids []string
+	pages := ec2.NewDescribeInstancesPaginator(a.ec2, &ec2.DescribeInstancesInput{Filters: []ec2types.Filter{
+		filter,
+		{Name: aws.String("vpc-id"), Values: []string{a.vpc}},
+		{Name: aws.String("instance-state-name"), Values: []string{"pending", "running", "stopping", "stopped"}},
+	}})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, reservation := range page.Reservations {
+			for _, instance := range reservation.Instances {
+				ids = append(ids, aws.ToString(instance.InstanceId))
+			}
+		}
+	}
+	return ids, nil
 }
 
 func (s step) isPresent(ctx context.Context) (bool, error) {
