@@ -91,7 +91,7 @@ func endpointIsSet() bool {
 type objectName struct{ bucket, region, key string }
 
 // s3Host matches the host of a URL of S3 (Amazon S3 user guide, "Virtual hosting of general purpose buckets").
-var s3Host = regexp.MustCompile(`^(?:([a-z0-9-]+)\.)?s3\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?$`)
+var s3Host = regexp.MustCompile(`^(?:([a-z0-9-]+)\.)?s3\.([a-z0-9-]+)\.amazonaws\.(?:com|com\.cn|eu)$`)
 
 // parseObject is the object that a URL of S3 names; nil for other URLs.
 func parseObject(address string) *objectName {

@@ -203,7 +203,9 @@ var clusterNames = []string{"prod", "my cluster", "über", strings.Repeat("n", l
 const PodNetwork = "10.244.0.0/16"
 
 // Regions are one of each partition.
-var Regions = map[string]string{"us-east-1": "aws", "cn-north-1": "aws-cn", "us-gov-west-1": "aws-us-gov"}
+var Regions = map[string]string{
+	"us-east-1": "aws", "cn-north-1": "aws-cn", "us-gov-west-1": "aws-us-gov", "eusc-de-east-1": "aws-eusc",
+}
 
 // profile is the name of a role's instance profile in the lab's world.
 func profile(role preflight.Role) string { return "kubernetes-" + string(role) }

@@ -277,10 +277,11 @@ func TestIssuerThatAnsweredBefore(t *testing.T) {
 	}
 }
 
-// TestCommandsOfPartitions: a bucket in GovCloud or China takes ARNs of its partition only.
+// TestCommandsOfPartitions: a bucket in another partition takes ARNs of that partition only.
 func TestCommandsOfPartitions(t *testing.T) {
 	for region, want := range map[string]string{
 		"eu-central-1": "arn:aws:s3:::", "us-gov-west-1": "arn:aws-us-gov:s3:::", "cn-north-1": "arn:aws-cn:s3:::",
+		"eusc-de-east-1": "arn:aws-eusc:s3:::",
 	} {
 		b := newBed(t, func(w *store.World) { w.ChangedBuckets = nil })
 		b.config.Bucket.Region = region

@@ -200,7 +200,7 @@ var everything = map[string]values{
 				"reclaim_policy": "Retain",
 				"mount_options":  []any{"noatime"},
 				"kms_key_id":     "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab",
-				"zones":          []any{"eu-central-1a"},
+				"zones":          []any{"eu-central-1a", "eusc-de-east-1a"},
 			},
 			values{"name": "gp3", "iops": 4000, "throughput": 1000, "default": true},
 			values{"name": "plain", "type": "io1", "iops_per_gb": 50, "encrypted": false},

@@ -773,6 +773,12 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{"in region us-east-1", "https://prod-issuer.s3.us-east-1.amazonaws.com"},
 		},
 		{
+			"issuer in another partition",
+			"pod-roles",
+			values{"region": "eusc-de-east-1"},
+			[]string{"in region eusc-de-east-1", "https://prod-issuer.s3.eusc-de-east-1.amazonaws.eu or"},
+		},
+		{
 			"bucket with capitals",
 			"pod-roles",
 			values{"bucket": "Prod"},

@@ -51,7 +51,7 @@ func newPolicyCommand() *cobra.Command {
 	flags, o := command.Flags(), &policy.options
 	flags.StringVar(&role, "role", "", "`ROLE` of the machines: control or worker")
 	flags.StringVar(&o.Cluster, "cluster", "", "`NAME` of the cluster; the policy is restricted to its tag")
-	flags.StringVar(&o.Partition, "partition", "aws", "aws, aws-cn or aws-us-gov")
+	flags.StringVar(&o.Partition, "partition", "aws", "aws, aws-cn, aws-us-gov or aws-eusc")
 	flags.StringVar(
 		&o.RoleName,
 		"role-name",

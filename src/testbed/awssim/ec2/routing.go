@@ -400,13 +400,17 @@ type createVPCEndpointOutput struct {
 // endpointServices are those that the release's documentation names.
 var endpointServices = []string{"ec2", "elasticloadbalancing", "sts", "ecr.api", "ecr.dkr", "s3"}
 
-// endpointService is the full name of a service. In China most of them start with cn.com.
+// endpointService is the full name of a service. In China most of them start with cn.com, in the European Sovereign
+// Cloud with eu.
 func endpointService(w *store.World, name string) string {
-	full := "com.amazonaws." + w.Region + "." + name
-	if w.Partition == "aws-cn" && name != "s3" {
-		full = "cn." + full
+	full := "amazonaws." + w.Region + "." + name
+	switch {
+	case w.Partition == "aws-cn" && name != "s3":
+		return "cn.com." + full
+	case w.Partition == "aws-eusc":
+		return "eu." + full
 	}
-	return full
+	return "com." + full
 }
 
 func createVPCEndpoint(c *api.Call, in createVPCEndpointInput) (*createVPCEndpointOutput, error) {

@@ -147,10 +147,6 @@ func metadataTree(w *store.World, i *store.Instance, now time.Time) map[string]R
 		groupNames = append(groupNames, g.Name)
 	}
 	groups, groupIDs := strings.Join(groupNames, "\n"), strings.Join(i.SecurityGroups, "\n")
-	domain := "amazonaws.com"
-	if w.Partition == "aws-cn" {
-		domain += ".cn"
-	}
 	add("meta-data/", map[string]string{
 		"ami-id":                         i.Image,
 		"ami-launch-index":               "0",
@@ -170,7 +166,7 @@ func metadataTree(w *store.World, i *store.Instance, now time.Time) map[string]R
 		// What is attached later is not shown until the instance is stopped and started.
 		"block-device-mapping/ami":  "sda1",
 		"block-device-mapping/root": "/dev/sda1",
-		"services/domain":           domain,
+		"services/domain":           w.Domain(),
 		"services/partition":        w.Partition,
 	})
 	add("meta-data/network/interfaces/macs/"+mac+"/", map[string]string{

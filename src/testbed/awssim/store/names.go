@@ -85,8 +85,11 @@ func (w *World) RegistryHosts() []string { return []string{w.RegistryHost(), w.L
 
 // Domain is the partition's.
 func (w *World) Domain() string {
-	if w.Partition == "aws-cn" {
+	switch w.Partition {
+	case "aws-cn":
 		return "amazonaws.com.cn"
+	case "aws-eusc":
+		return "amazonaws.eu"
 	}
 	return "amazonaws.com"
 }

@@ -17,7 +17,7 @@ import (
 type World struct {
 	Region    string `json:"region"`              // us-east-1
 	Account   string `json:"account"`             // twelve digits
-	Partition string `json:"partition,omitempty"` // aws (default), aws-cn, aws-us-gov
+	Partition string `json:"partition,omitempty"` // aws (default), aws-cn, aws-us-gov, aws-eusc
 
 	Settings Settings `json:"settings,omitzero"`
 	// StaticKeys are access keys that do not come from instance metadata, for operators and test beds.

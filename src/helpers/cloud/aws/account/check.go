@@ -141,9 +141,10 @@ func (a *Account) checkRoles(ctx context.Context) (preflight.Outcome, error) {
 func (a *Account) checkPassRole(ctx context.Context) (preflight.Outcome, error) {
 	var outcome preflight.Outcome
 	for _, profile := range []string{a.ControlProfile, a.WorkerProfile} {
+		to := map[string][]string{"iam:PassedToService": {arn.EC2Principal(a.partition)}}
 		s := cloudaws.Statement{
 			Action: []string{"iam:PassRole"}, Resource: []string{a.arnOf("role/" + profile)},
-			Condition: map[string]map[string][]string{"StringEquals": {"iam:PassedToService": {"ec2.amazonaws.com"}}},
+			Condition: map[string]map[string][]string{"StringEquals": to},
 		}
 		answers, err := a.ask(ctx, a.Director, s, cloudaws.Policy{Statement: []cloudaws.Statement{s}})
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam/types"
 
 	cloudaws "kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/aws/arn"
 	"kubernetes-release/cloud/aws/fixes"
 	"kubernetes-release/preflight"
 )
@@ -50,12 +51,8 @@ func (a *Account) policyOptions(role preflight.Role) cloudaws.PolicyOptions {
 
 // trustPolicy lets EC2 give a role to instances.
 func (a *Account) trustPolicy() string {
-	service := "ec2.amazonaws.com"
-	if a.partition == "aws-cn" {
-		service += ".cn"
-	}
-	return `{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"Service": "` + service +
-		`"}, "Action": "sts:AssumeRole"}]}`
+	return `{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"Service": "` +
+		arn.EC2Principal(a.partition) + `"}, "Action": "sts:AssumeRole"}]}`
 }
 
 func (a *Account) roleSteps(ctx context.Context) ([]step, error) {

@@ -30,11 +30,21 @@ type Partition struct {
 	Global       string // region that requests to services with one endpoint in the partition are for
 }
 
-// Partitions are those that policies can be for.
+// Partitions are those that policies can be for (internal/endpoints/awsrulesfn/partitions.json of aws-sdk-go-v2).
 var Partitions = []Partition{
 	{"aws", "amazonaws.com", "us-east-1"},
 	{"aws-cn", "amazonaws.com.cn", "cn-north-1"},
 	{"aws-us-gov", "amazonaws.com", "us-gov-west-1"},
+	{"aws-eusc", "amazonaws.eu", "eusc-de-east-1"},
+}
+
+// EC2Principal is EC2 in the policies of a partition. It does not follow the domain: IAM of the European Sovereign
+// Cloud refuses ec2.amazonaws.eu.
+func EC2Principal(partition string) string {
+	if partition == "aws-cn" {
+		return "ec2.amazonaws.com.cn"
+	}
+	return "ec2.amazonaws.com"
 }
 
 // PartitionOf returns the partition of a region.
@@ -44,6 +54,8 @@ func PartitionOf(region string) Partition {
 		return Partitions[1]
 	case strings.HasPrefix(region, "us-gov-"):
 		return Partitions[2]
+	case strings.HasPrefix(region, "eusc-"):
+		return Partitions[3]
 	}
 	return Partitions[0]
 }

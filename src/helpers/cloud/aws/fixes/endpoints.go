@@ -10,9 +10,10 @@ import (
 )
 
 // endpointService names an AWS service in create-vpc-endpoint, and is a line that determines it where the name's form
-// is not fixed: in China some names start with cn.com.amazonaws, others do not.
+// is not fixed: in China some names start with cn.com.amazonaws, in the European Sovereign Cloud with eu.amazonaws, and
+// others do not.
 func endpointService(f *facts.Facts, service string) (name string, lines []string) {
-	if arn.PartitionOf(f.Region()).Name != "aws-cn" {
+	if partition := arn.PartitionOf(f.Region()).Name; partition != "aws-cn" && partition != "aws-eusc" {
 		return fmt.Sprintf("com.amazonaws.%s.%s", f.Region(), service), nil
 	}
 	find := Query(f,

@@ -64,9 +64,9 @@ func AddRole(f *facts.Facts) preflight.Fix {
 // trustEC2 lets EC2 assume the instance's role.
 func trustEC2(f *facts.Facts) preflight.Fix {
 	trust := fmt.Sprintf(
-		`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.%s"},`+
+		`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"%s"},`+
 			`"Action":"sts:AssumeRole"}]}`,
-		arn.PartitionOf(f.Region()).Domain,
+		arn.EC2Principal(arn.PartitionOf(f.Region()).Name),
 	)
 	return ByCommand(
 		"let EC2 assume the role; the second command replaces the trust policy that the first one shows, so add "+

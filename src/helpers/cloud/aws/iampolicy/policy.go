@@ -57,7 +57,7 @@ func (p Policy) Split(limit int) []Policy {
 type Options struct {
 	Role        preflight.Role
 	Cluster     string
-	Partition   string   // aws (also if empty), aws-cn or aws-us-gov
+	Partition   string   // the name of one of arn.Partitions; aws if empty
 	VPC         string   // id of the only VPC in which security groups may be created; empty: any
 	CloudRoutes bool     // with the permissions of the route controller
 	Storage     bool     // with the permissions of the EBS CSI driver
@@ -266,6 +266,14 @@ var serviceNames = map[string]string{
 	"sts":                  "Sts",
 }
 
+// viaEC2 matches requests that EC2 makes to KMS. AWS names no domain for those of the European Sovereign Cloud.
+func viaEC2(partition string) string {
+	if partition == "aws-eusc" {
+		return "ec2.*.amazonaws.*"
+	}
+	return "ec2.*.amazonaws.com*"
+}
+
 func (p Permission) statement(service string, o Options, conf *cloudconfig.Config) Statement {
 	s := Statement{Effect: "Allow", Action: []string{p.Action}, Resource: []string{"*"}}
 	if len(p.Resources) > 0 {
@@ -350,7 +358,7 @@ func (p Permission) statement(service string, o Options, conf *cloudconfig.Confi
 			break
 		}
 		s.Sid = name + "UseForVolumes"
-		s.Condition = map[string]map[string][]string{"StringLike": {"kms:ViaService": {"ec2.*.amazonaws.com*"}}}
+		s.Condition = map[string]map[string][]string{"StringLike": {"kms:ViaService": {viaEC2(o.Partition)}}}
 		if p.Action == "kms:CreateGrant" {
 			s.Sid = name + "GrantForVolumes"
 			s.Condition["Bool"] = map[string][]string{"kms:GrantIsForAWSResource": {"true"}}

@@ -12,7 +12,7 @@ import (
 
 func TestPolicies(t *testing.T) {
 	for _, role := range allMachines {
-		for _, partition := range []string{"aws", "aws-cn", "aws-us-gov"} {
+		for _, partition := range []string{"aws", "aws-cn", "aws-us-gov", "aws-eusc"} {
 			p, err := New(
 				Options{
 					Role:                   role,
