@@ -1175,7 +1175,8 @@ var instanceCases = map[string]mistake{
 		resource: testInstance,
 		found:    []string{"2"},
 		fix: []string{
-			"--http-put-response-hop-limit 1", "http_put_response_hop_limit: 1", "metadata-hop-limit: off",
+			"--http-put-response-hop-limit 1", "http_put_response_hop_limit: 1",
+			"instance_metadata_tags: disabled", "metadata-hop-limit: off",
 		},
 	},
 	"IMDSv1": {

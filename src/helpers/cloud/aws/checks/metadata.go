@@ -25,6 +25,10 @@ var _ = register(Check{
 		"`metadata_options` in the VM extension; otherwise check the firewall rules for 169.254.169.254.",
 })
 
+// metadataOptions are all those of a VM extension, which takes the fix in place of what it has.
+const metadataOptions = "metadata_options: " +
+	"{http_tokens: required, http_put_response_hop_limit: 1, instance_metadata_tags: disabled}"
+
 var _ = register(Check{
 	ID:       "metadata-hop-limit",
 	rank:     490,
@@ -35,8 +39,8 @@ var _ = register(Check{
 	Needs:    facts.FromInstance,
 	run:      checkHopLimit,
 	fix: "`aws ec2 modify-instance-metadata-options --http-tokens required --http-put-response-hop-limit 1`, and " +
-		"`metadata_options: {http_tokens: required, http_put_response_hop_limit: 1}` in the VM extension. If pods " +
-		"need instance metadata, set this check to off in `preflight.checks`.",
+		"`" + metadataOptions + "` in the VM extension. If pods need instance metadata, set this check to off in " +
+		"`preflight.checks`.",
 })
 
 func checkMetadata(f *facts.Facts) preflight.Outcome {
@@ -155,7 +159,7 @@ func checkHopLimit(f *facts.Facts) preflight.Outcome {
 					"--http-tokens", "required", "--http-put-response-hop-limit", "1",
 				),
 			),
-			fixes.InExtension(f, "metadata_options: {http_tokens: required, http_put_response_hop_limit: 1}"),
+			fixes.InExtension(f, metadataOptions),
 			fixes.ByHand(
 				"or, if pods of yours require instance metadata, accept the risk: set preflight.checks to " +
 					"{metadata-hop-limit: off}",
