@@ -11,10 +11,11 @@ import (
 	"strings"
 )
 
-// Record is one instance in one network. Names are canonical, except that of the AZ.
+// Record is one instance in one network. Names are canonical, except that of the AZ. Agent is the ID of its VM's agent,
+// empty if the Director does not say.
 type Record struct {
-	ID, InstanceGroup, AZ, Network, Deployment, Domain string
-	IP                                                 netip.Addr
+	ID, InstanceGroup, AZ, Network, Deployment, Domain, Agent string
+	IP                                                        netip.Addr
 }
 
 // Canonical turns a name into a DNS label as the Director does (canonicalizer.rb in bosh-director's dns).
@@ -63,9 +64,13 @@ func parse(content []byte, deployment, domain string) ([]Record, error) {
 		var problems []error
 		for key, field := range map[string]*string{
 			"id": &r.ID, "instance_group": &r.InstanceGroup, "az": &r.AZ, "network": &r.Network,
-			"deployment": &r.Deployment, "ip": &ip, "domain": &r.Domain,
+			"deployment": &r.Deployment, "ip": &ip, "domain": &r.Domain, "agent_id": &r.Agent,
 		} {
-			if err := json.Unmarshal(row[columns[key]], field); err != nil {
+			column, known := columns[key]
+			if !known { // agent_id, which Directors before 2018 do not write
+				continue
+			}
+			if err := json.Unmarshal(row[column], field); err != nil {
 				problems = append(problems, fmt.Errorf("row %d, %s: %w", n, key, err))
 			}
 		}

@@ -36,6 +36,7 @@ func TestLoad(t *testing.T) {
 		"private",
 		"kube-prod",
 		"bosh",
+		"agent",
 		netip.MustParseAddr("10.0.0.4"),
 	}
 	if err != nil || len(records) != 2 || records[0] != want || records[1].AZ != "" {
@@ -44,6 +45,10 @@ func TestLoad(t *testing.T) {
 	write(strings.Replace(table, `"10.0.0.6"`, `""`, 1))
 	if records, err := Load(path, "kube-prod", "bosh"); err != nil || len(records) != 2 {
 		t.Errorf("with an instance of another deployment that has no address: %+v, %v", records, err)
+	}
+	write(strings.NewReplacer(`, "agent_id"`, "", `, "agent"`, "").Replace(table))
+	if records, err := Load(path, "kube-prod", "bosh"); err != nil || len(records) != 2 || records[0].Agent != "" {
+		t.Errorf("of a Director that does not write the agents: %+v, %v", records, err)
 	}
 	for _, broken := range []string{
 		"", "[]", `{"record_keys": ["id"]}`, strings.Replace(table, `"10.0.0.5"`, `"ten"`, 1),

@@ -213,8 +213,16 @@ func (d *Deployment) machine(ctx context.Context, i Instance) (node.Machine, err
 		return machine, err
 	}
 	for _, record := range records {
-		if record.ID == i.ID && !machine.Has(record.IP.String()) {
+		if record.ID != i.ID {
+			continue
+		}
+		if !machine.Has(record.IP.String()) {
 			machine.Addresses = append(machine.Addresses, record.IP)
+		}
+		// The agent makes its ID the host name (SetupHostname in bosh-agent's platform/linux_platform.go), which the
+		// cloud controller of vSphere adds to the Node's addresses, so kubelet requests it.
+		if record.Agent != "" && !machine.Has(record.Agent) {
+			machine.DNSNames = append(machine.DNSNames, record.Agent)
 		}
 	}
 	return machine, nil

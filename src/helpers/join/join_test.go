@@ -256,14 +256,16 @@ func TestDeploymentFinds(t *testing.T) {
 }
 
 // TestSeveralNetworks is a VM that reaches control VMs by another network than its default one, which BOSH's records
-// have last.
+// have last. The ID of its agent, which is its host name, is a name of the VM too.
 func TestSeveralNetworks(t *testing.T) {
 	d := deployment(t)
 	d.Records = writeTestFile(t, "records.json", fmt.Sprintf(
-		`{"record_keys": ["id", "instance_group", "az", "network", "deployment", "ip", "domain"], "record_infos": [
-		[%[1]q, "worker", "z1", "management", "prod", "127.0.8.1", "bosh"],
-		[%[1]q, "worker", "z1", "default", "prod", "127.0.7.1", "bosh"],
-		[%[2]q, "control", "z1", "management", "prod", "127.0.8.3", "bosh"]]}`, workerID, controlID,
+		`{"record_keys": ["id", "instance_group", "az", "network", "deployment", "ip", "domain", "agent_id"],
+		"record_infos": [
+		[%[1]q, "worker", "z1", "management", "prod", "127.0.8.1", "bosh", "agent-of-worker"],
+		[%[1]q, "worker", "z1", "default", "prod", "127.0.7.1", "bosh", "agent-of-worker"],
+		[%[2]q, "control", "z1", "management", "prod", "127.0.8.3", "bosh", "agent-of-control"]]}`,
+		workerID, controlID,
 	))
 	for peer, admitted := range map[string]bool{"127.0.7.1": true, "127.0.8.1": true, "127.0.8.3": false} {
 		machine, err := d.Admit(t.Context(), node.Application{
@@ -284,6 +286,9 @@ func TestSeveralNetworks(t *testing.T) {
 	})
 	if err != nil || !machine.Has("127.0.7.1") {
 		t.Errorf("the address that kubelet reports is not the VM's: %+v, %v", machine, err)
+	}
+	if !machine.Has("agent-of-worker") || machine.Has("agent-of-control") {
+		t.Errorf("the VM has names %q, want that of its agent", machine.DNSNames)
 	}
 }
 
