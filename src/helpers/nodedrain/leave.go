@@ -3,6 +3,7 @@ package nodedrain
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -51,26 +52,37 @@ func Leave(ctx context.Context, run string, steps Steps, log *slog.Logger) error
 		log.Info("not draining: the deployment is deleted")
 		return nil
 	}
-	leaving := exists(filepath.Join(run, leavingFile))
+	leaving, left := exists(filepath.Join(run, leavingFile)), filepath.Join(run, leftFile)
 	err := steps.Drain(ctx, leaving)
-	if ctx.Err() != nil {
-		restoring, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
-		defer cancel()
-		return errors.Join(errCanceled, err, steps.Restore(restoring))
+	if err == nil && leaving && ctx.Err() == nil {
+		steps.deregister(ctx, left, log)
 	}
-	if err != nil || !leaving {
+	if ctx.Err() == nil {
 		return err
 	}
-	if err := rootfile.Write(filepath.Join(run, leftFile), nil, 0o600); err != nil {
+	restoring, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
+	defer cancel()
+	err = errors.Join(errCanceled, err, steps.Restore(restoring))
+	if removed := os.Remove(left); removed != nil && !errors.Is(removed, fs.ErrNotExist) {
+		err = errors.Join(err, removed)
+	}
+	return err
+}
+
+// deregister stops kubelet for good, which the file left says, and deletes its Node.
+func (s Steps) deregister(ctx context.Context, left string, log *slog.Logger) {
+	if err := rootfile.Write(left, nil, 0o600); err != nil {
 		log.Error("monit may start kubelet again", "error", err)
 	}
-	if err := steps.StopKubelet(ctx); err != nil {
+	if err := s.StopKubelet(ctx); err != nil {
 		log.Error("kubelet is not stopped", "error", err)
 	}
-	if err := steps.DeleteNode(ctx); err != nil {
+	if ctx.Err() != nil {
+		return
+	}
+	if err := s.DeleteNode(ctx); err != nil {
 		log.Error("the Node is not deleted", "error", err)
 	}
-	return nil
 }
 
 func exists(path string) bool {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -19,7 +20,7 @@ func TestLeave(t *testing.T) {
 	for name, test := range map[string]struct {
 		markers                []string
 		drains, stops, deletes error
-		canceled               bool // while it drains
+		canceled               string // the call during which it is
 		calls                  []string
 		logs                   []string
 		left                   bool // kubelet must not start again
@@ -32,10 +33,17 @@ func TestLeave(t *testing.T) {
 		"deadline":                {markers: []string{"leaving"}, drains: deadline, calls: deleted[:1]},
 		"deadline before restart": {drains: deadline, calls: []string{"drain false"}},
 		"canceled": {
-			markers: []string{"leaving"}, canceled: true, drains: errCanceled, calls: []string{deleted[0], "restore"},
+			markers: []string{"leaving"}, canceled: deleted[0], calls: []string{deleted[0], "restore"},
 		},
 		"canceled before restart": {
-			canceled: true, drains: errCanceled, calls: []string{"drain false", "restore"},
+			canceled: "drain false", calls: []string{"drain false", "restore"},
+		},
+		"canceled while kubelet stops": {
+			markers: []string{"leaving"}, canceled: "stop",
+			calls: []string{deleted[0], "stop", "restore"},
+		},
+		"canceled while the Node is deleted": {
+			markers: []string{"leaving"}, canceled: "delete", calls: append(slices.Clone(deleted), "restore"),
 		},
 		"steps fail": {
 			markers: []string{"leaving"}, stops: broken, deletes: broken, calls: deleted,
@@ -50,31 +58,33 @@ func TestLeave(t *testing.T) {
 				}
 			}
 			left := func() bool { return exists(filepath.Join(run, "left")) }
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
 			step := func(call string, result error) error {
-				if stops := call != deleted[0] && test.left; left() != stops {
+				if stops := call == "stop" || slices.Contains(calls, "stop"); left() != stops {
 					t.Errorf("%s: kubelet can start: %t, want %t", call, !left(), !stops)
 				}
 				calls = append(calls, call)
+				if call == test.canceled {
+					cancel()
+				}
 				return result
 			}
 			var log bytes.Buffer
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
 			err := Leave(ctx, run, Steps{
 				Drain: func(_ context.Context, vmDeleted bool) error {
-					call := fmt.Sprintf("drain %t", vmDeleted)
-					if test.canceled {
-						cancel()
-						return step(call, nil)
-					}
-					return step(call, test.drains)
+					return step(fmt.Sprintf("drain %t", vmDeleted), test.drains)
 				},
 				Restore:     func(ctx context.Context) error { return step("restore", ctx.Err()) },
 				StopKubelet: func(context.Context) error { return step("stop", test.stops) },
 				DeleteNode:  func(context.Context) error { return step("delete", test.deletes) },
 			}, slog.New(slog.NewTextHandler(&log, nil)))
-			if !errors.Is(err, test.drains) || (err == nil) != (test.drains == nil) {
-				t.Errorf("got %v, want %v", err, test.drains)
+			want := test.drains
+			if test.canceled != "" {
+				want = errCanceled
+			}
+			if !errors.Is(err, want) || (err == nil) != (want == nil) {
+				t.Errorf("got %v, want %v", err, want)
 			}
 			if !reflect.DeepEqual(calls, test.calls) {
 				t.Errorf("did %q, want %q", calls, test.calls)
