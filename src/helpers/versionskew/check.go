@@ -32,7 +32,8 @@ type APIServer struct {
 }
 
 // Check compares the program's version with the one that has run here before, and with the one of the API servers that
-// run elsewhere. If it is not refused, its version is recorded for the next check.
+// run elsewhere. Where one of the program's minor version runs elsewhere, the one before does not matter: this VM was
+// stopped while the others were updated. If it is not refused, its version is recorded for the next check.
 func (a APIServer) Check(ctx context.Context, log *slog.Logger) error {
 	installed, err := ofProgram(ctx, a.Program)
 	if err != nil {
@@ -42,16 +43,16 @@ func (a APIServer) Check(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	if before.Full != "" {
-		if err := CheckAPIServer(installed, before); err != nil {
-			return err
-		}
-	}
 	running, err := a.running(ctx)
 	if err != nil {
 		log.Info("not compared with other API servers", "reason", err)
 	} else if err := CheckAPIServer(installed, running); err != nil {
 		return err
+	}
+	if before.Full != "" && !installed.sameMinor(running) {
+		if err := CheckAPIServer(installed, before); err != nil {
+			return err
+		}
 	}
 	return writeRecord(a.Record, installed)
 }

@@ -22,6 +22,10 @@ type Version struct {
 
 func (v Version) String() string { return v.Full }
 
+func (v Version) sameMinor(other Version) bool {
+	return v.Major == other.Major && v.Minor == other.Minor
+}
+
 // Parse reads the version that a text ends with, such as "Kubernetes v1.37.2".
 func Parse(text string) (Version, error) {
 	words := strings.Fields(text)
