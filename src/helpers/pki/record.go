@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"kubernetes-release/internal/rootfile"
-	"kubernetes-release/internal/strictjson"
 )
 
 // rotationHelp is where operators read how a CA is replaced.
@@ -155,7 +154,8 @@ func (d Deployed) Start(record string) error {
 	return writeRecord(record, last)
 }
 
-// readRecord returns nil if there is no record.
+// readRecord returns nil if there is no record. Fields that it does not know are those of a later release, from which
+// the deploy goes back.
 func readRecord(path string) (map[string]recorded, error) {
 	content, err := rootfile.Read(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -164,7 +164,7 @@ func readRecord(path string) (map[string]recorded, error) {
 		return nil, err
 	}
 	var last map[string]recorded
-	if err := strictjson.Unmarshal(content, &last); err != nil {
+	if err := json.Unmarshal(content, &last); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return last, nil

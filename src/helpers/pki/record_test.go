@@ -170,6 +170,7 @@ func TestRecreatedVMDuringRotation(t *testing.T) {
 	}
 }
 
+// TestDamagedRecord: a field of a later release, from which the deploy goes back, is no damage.
 func TestDamagedRecord(t *testing.T) {
 	root := issue(t, "root", nil, ca)
 	dir := t.TempDir()
@@ -183,6 +184,7 @@ func TestDamagedRecord(t *testing.T) {
 	}
 	for content, want := range map[string]string{
 		"{": record, `{"tls.x": {"ca": "", "certificate": ""}}`: "tls.x: ca of the last deploy",
+		`{"tls.x": {"ca": "", "certificate": "", "later": [{}]}}`: "tls.x: ca of the last deploy",
 	} {
 		if err := os.WriteFile(record, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
