@@ -7,18 +7,24 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
 
 	"kubernetes-release/apiclient"
+	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/rootfile"
 	"kubernetes-release/kubeconfig"
 )
 
 // timeout bounds each question, since the API may not run.
 const timeout = 10 * time.Second
+
+// nameTimeout is how long a server's name may not resolve: monit has stopped bosh-dns, and its pre-start, which starts
+// it again, runs beside those that ask.
+const nameTimeout = 15 * time.Second
 
 // APIServer is an API server that is about to start. What is not known is not compared: there is nothing to compare
 // with in a new cluster, and a deploy must be able to repair one that does not run.
@@ -43,7 +49,7 @@ func (a APIServer) Check(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	running, err := a.running(ctx)
+	running, err := byName(ctx, a.running)
 	if err != nil {
 		log.Info("not compared with other API servers", "reason", err)
 	} else if err := CheckAPIServer(installed, running); err != nil {
@@ -55,6 +61,20 @@ func (a APIServer) Check(ctx context.Context, log *slog.Logger) error {
 		}
 	}
 	return writeRecord(a.Record, installed)
+}
+
+// byName repeats a question while the name of the server does not resolve.
+func byName(ctx context.Context, ask func(context.Context) (Version, error)) (Version, error) {
+	var answer Version
+	err := poll.Within(ctx, nameTimeout, time.Second, func(ctx context.Context) (err error) {
+		answer, err = ask(ctx)
+		var unresolved *net.DNSError
+		if err != nil && !errors.As(err, &unresolved) {
+			return poll.Permanent(err)
+		}
+		return err
+	})
+	return answer, err
 }
 
 func (a APIServer) running(ctx context.Context) (Version, error) {
@@ -88,7 +108,7 @@ func (k Kubelet) Check(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	running, err := k.server()
+	running, err := byName(ctx, k.server)
 	if err != nil {
 		log.Info("not compared with the API server", "reason", err)
 		return nil
@@ -96,7 +116,7 @@ func (k Kubelet) Check(ctx context.Context, log *slog.Logger) error {
 	return CheckKubelet(installed, running)
 }
 
-func (k Kubelet) server() (Version, error) {
+func (k Kubelet) server(context.Context) (Version, error) {
 	client, err := kubeconfig.ClientWithin(k.Kubeconfig, timeout)
 	if err != nil {
 		return Version{}, err

@@ -1,9 +1,12 @@
 package versionskew
 
 import (
+	"context"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -61,5 +64,28 @@ func TestStoppedThroughUpdates(t *testing.T) {
 				t.Errorf("the record has %s, want %s: %v", kept, want, readErr)
 			}
 		})
+	}
+}
+
+// TestNameResolvesLater is bosh-dns that starts while a pre-start asks: what cannot be asked yet must not count as
+// nobody to compare with.
+func TestNameResolvesLater(t *testing.T) {
+	want, asked := Version{1, 37, "v1.37.2"}, 0
+	got, err := byName(t.Context(), func(context.Context) (Version, error) {
+		if asked++; asked < 3 {
+			return Version{}, fmt.Errorf("ask: %w", &net.DNSError{Err: "no such host", IsNotFound: true})
+		}
+		return want, nil
+	})
+	if err != nil || got != want {
+		t.Errorf("got %v, %v; want %v", got, err, want)
+	}
+	refused := errors.New("connection refused")
+	asked = 0
+	if _, err := byName(t.Context(), func(context.Context) (Version, error) {
+		asked++
+		return Version{}, refused
+	}); !errors.Is(err, refused) || asked != 1 {
+		t.Errorf("asked %d times a server that does not run: %v", asked, err)
 	}
 }

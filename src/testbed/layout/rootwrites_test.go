@@ -54,6 +54,7 @@ var writes = map[string]string{
 	"jobfiles/jobfiles.go: os.Lchown":           "in the job's configuration, where vcap cannot write",
 	"jobfiles/jobfiles.go: os.MkdirAll":         "in the job's configuration, where vcap cannot write",
 	"jobfiles/jobfiles.go: os.RemoveAll":        "in the job's configuration, where vcap cannot write",
+	"nodedrain/leave.go: os.Remove":             "below a directory that the launcher has claimed",
 	"nodedrain/return.go: os.Remove":            "below a directory that the launcher has claimed",
 	"csiregistration/register.go: os.Remove":    "below a directory that the launcher has claimed",
 	"interruption/interruption.go: os.Remove":   "below a directory that the launcher has claimed",
