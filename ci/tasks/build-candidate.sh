@@ -1,5 +1,6 @@
 #!/bin/bash
-# Builds the release once, and tests its programs. All later jobs get this tarball.
+# Builds the release once, and tests its programs. All later jobs get this tarball. The task must be privileged: VMs of
+# the lab are Linux namespaces.
 set -euo pipefail
 export GOCACHE=$PWD/go-cache/build GOMODCACHE=$PWD/go-cache/modules
 candidate=$PWD/candidate

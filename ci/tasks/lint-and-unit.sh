@@ -1,5 +1,6 @@
 #!/bin/bash
-# Runs what requires nothing built: linters and unit tests.
+# Runs what requires nothing built: linters and unit tests. The task must be privileged: as root, which it is, tests
+# create Linux namespaces.
 set -euo pipefail
 export GOCACHE=$PWD/go-cache/build GOMODCACHE=$PWD/go-cache/modules
 

@@ -17,6 +17,12 @@ var coreTypes = []string{
 	"bosh-io-release", "bosh-io-stemcell", "git", "github-release", "registry-image", "s3", "semver", "time",
 }
 
+// unprivileged are the tasks that create no Linux namespaces. Tests that find root do, and a task is root, but only a
+// privileged one has CAP_SYS_ADMIN (worker/runtime/spec/capabilities.go in Concourse's source).
+var unprivileged = []string{
+	"ops-files", "deploy-aws", "test-aws", "upgrade-aws", "delete-aws", "sweep-aws", "bump", "ship",
+}
+
 // checker collects what is wrong with a pipeline.
 type checker struct {
 	pipeline
@@ -262,6 +268,9 @@ func (c *checker) checkTask(where string, s step, artifacts artifacts) {
 		if config, err = readTask(path); err != nil {
 			c.add("%s: %v", where, err)
 			return
+		}
+		if s.Privileged == slices.Contains(unprivileged, s.Task) {
+			c.add("%s: privileged is %t, unlike what the list of unprivileged tasks says", where, s.Privileged)
 		}
 	}
 	if config.Platform != "linux" || config.Run.Path == "" {

@@ -83,6 +83,18 @@ func TestMistakesAreFound(t *testing.T) {
 			"    ensure:\n      put: conformance-results\n      params: {file: results/conformance.tgz}\n", "",
 			"job conformance: no step uses the output results",
 		},
+		{
+			"    privileged: true\n    file: repository/ci/tasks/lint-and-unit.yml",
+			"    file: repository/ci/tasks/lint-and-unit.yml", "step lint-and-unit: privileged is false",
+		},
+		{
+			"    privileged: true\n    file: bumped/ci/tasks/lint-and-unit.yml",
+			"    file: bumped/ci/tasks/lint-and-unit.yml", "job bump, step lint-and-unit: privileged is false",
+		},
+		{
+			"    file: repository/ci/tasks/ship.yml", "    privileged: true\n    file: repository/ci/tasks/ship.yml",
+			"step ship: privileged is true",
+		},
 		{"merge: true", "rebase: true", "tag in the task"},
 		{"merge: true", "merge: true, tag: published/tag", "tag in the task"},
 	} {
