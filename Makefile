@@ -33,6 +33,10 @@ export PROGRESS_TIMES := $(CURDIR)/$(BUILD)/step-times
 MODULES := helpers release testbed
 READING := kubernetes-release/testbed/(acceptance|alerts|cis|docs|firstcluster|layout|pipelines|templates)
 UNCACHED := go test -count=1
+# Go would also reuse results of tests that ran other programs: those that were built since this file was touched.
+FORGOTTEN := $(BUILD)/tests-forgotten
+FORGET_TESTS = if [[ ! -e $(FORGOTTEN) || -n $$(find $(BUILD)/components -name build.json -newer $(FORGOTTEN)) ]]; then \
+  go clean -testcache; touch $(FORGOTTEN); fi
 # Before tests that run beside those of clusters, one package at a time: clusters come first.
 BESIDE := GOFLAGS=-p=1 nice -n 10
 # What components are built with (src/release/components/build.go): their tests use what is compiled already.
@@ -68,6 +72,7 @@ setup: ## Install the Debian packages that everything else needs, if any is miss
 .PHONY: components
 components: setup tools ## Build the upstream components from their pins in src/components
 	@$(BUILD)/bin/components
+	@$(FORGET_TESTS)
 
 .PHONY: helpers
 helpers: release-tool ## Build our programs that jobs run

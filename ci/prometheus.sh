@@ -11,6 +11,7 @@ for program in "$@"; do
   built=$(go version -m "$root/.build/bin/$program" 2>/dev/null | awk -v module="$module" '$1 == "dep" || $1 == "mod" {if ($2 == module) print $3}') || true
   if [[ $built != "$pinned" ]]; then
     echo "$program: building $pinned, which takes a few minutes the first time"
+    go clean -testcache # results of tests that ran the earlier one
     CGO_ENABLED=0 go build -trimpath -tags remove_all_sd,enable_kubernetes_sd -ldflags '-s -w' -o "$root/.build/bin/$program" "$module/cmd/$program"
   fi
 done

@@ -6,6 +6,7 @@ export GOCACHE=$PWD/go-cache/build GOMODCACHE=$PWD/go-cache/modules
 candidate=$PWD/candidate
 
 cd repository
+go clean -testcache # Go's results of tests do not depend on files outside of a module, such as programs
 make release
 make test-programs
 cp .build/release/kubernetes.tgz "$candidate/"

@@ -5,5 +5,6 @@ set -euo pipefail
 export GOCACHE=$PWD/go-cache/build GOMODCACHE=$PWD/go-cache/modules
 
 cd repository
+go clean -testcache # Go's results of tests do not depend on files outside of a module, such as pins and templates
 make lint
 make test-unit

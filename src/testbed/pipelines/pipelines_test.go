@@ -178,8 +178,10 @@ func calledTargets(script string) []string {
 
 // TestTasksBuildWhatTheyRun looks at what make would do in each task, in a container where nothing is built yet: each
 // of our programs must be built before it runs. With CANDIDATE, the release is not built and brings no program along.
+// Tasks keep Go's cache: one whose tests may have results in it must remove them.
 func TestTasksBuildWhatTheyRun(t *testing.T) {
 	built := regexp.MustCompile(`^ci/go-build\.sh \S+ (\S+) \S+ (.*)`)
+	tests := regexp.MustCompile(`go test (?:-race |-short |-timeout \S+ |-count=1 )*`)
 	for _, name := range taskFiles(t) {
 		script := read(t, "ci/tasks/"+name+".sh")
 		arguments := append([]string{"-n"}, calledTargets(script)...)
@@ -192,6 +194,12 @@ func TestTasksBuildWhatTheyRun(t *testing.T) {
 		if err != nil {
 			t.Errorf("task %s: make %q: %v", name, arguments, err)
 		}
+		for _, call := range tests.FindAllString(string(out), -1) {
+			if !strings.Contains(call, "-count=1") && !strings.Contains(script, "\ngo clean -testcache") {
+				t.Errorf("task %s runs %q without go clean -testcache: results may be old", name, call)
+				break
+			}
+		}
 		programs := map[string]bool{}
 		for line := range strings.Lines(string(out)) {
 			if match := built.FindStringSubmatch(line); match != nil {
@@ -203,6 +211,43 @@ func TestTasksBuildWhatTheyRun(t *testing.T) {
 			if strings.HasPrefix(program, ".build/bin/") && !programs[program] {
 				t.Errorf("task %s runs %s, which make %q has not built", name, program, arguments)
 			}
+		}
+	}
+}
+
+// TestBuiltComponentsAreTestedAgain runs make components with a program that builds one or none.
+func TestBuiltComponentsAreTestedAgain(t *testing.T) {
+	dir := t.TempDir()
+	for path, text := range map[string]string{
+		"Makefile": read(t, "Makefile"), "ci/setup.sh": "#!/bin/bash\n", "ci/go-build.sh": "#!/bin/bash\n",
+		".build/bin/components": "#!/bin/bash\nmkdir -p .build/components/etcd\n" +
+			"[[ $BUILDS == 0 ]] || touch .build/components/etcd/build.json\n",
+		"programs/go": "#!/bin/bash\necho \"go $*\" >>calls\n",
+	} {
+		path = filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const cleaned = "go clean -testcache\n"
+	want := ""
+	for _, builds := range []string{"1", "0", "1", "0"} {
+		command := exec.Command("make", "components")
+		command.Dir = dir
+		command.Env = append(
+			os.Environ(), "PATH="+filepath.Join(dir, "programs")+":"+os.Getenv("PATH"), "BUILDS="+builds,
+		)
+		if out, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if builds == "1" {
+			want += cleaned
+		}
+		if calls, err := os.ReadFile(filepath.Join(dir, "calls")); err != nil || string(calls) != want {
+			t.Errorf("after %s builds make has run\n%s%v, want\n%s", builds, calls, err, want)
 		}
 	}
 }
@@ -379,7 +424,7 @@ func TestTaskScriptsRun(t *testing.T) {
 			command := exec.Command(filepath.Join(dir, config.Run.Path))
 			command.Dir = dir
 			command.Env = []string{
-				"PATH=" + stubs(t, "make", "bosh", "aws") + ":" + os.Getenv("PATH"),
+				"PATH=" + stubs(t, "make", "bosh", "aws", "go") + ":" + os.Getenv("PATH"),
 				"HOME=" + dir,
 				"GIT_CONFIG_NOSYSTEM=1",
 			}
