@@ -52,6 +52,7 @@ func check(text []byte) []string {
 		c.checkJob(j)
 	}
 	c.checkChains()
+	c.checkShip()
 	return c.problems
 }
 
@@ -147,6 +148,21 @@ func (c *checker) checkChains() {
 			}
 		})
 	}
+}
+
+// checkShip: ship builds the release again, and gets the candidate's programs only from its commit and in its image.
+// Versions that have passed one job are of the same build of it.
+func (c *checker) checkShip() {
+	ship := c.job("ship")
+	if ship == nil {
+		return
+	}
+	walk(ship.Plan, func(s step) {
+		if slices.Contains([]string{"candidate", "repository", "image"}, s.Get) &&
+			!slices.Contains(s.Passed, "candidate") {
+			c.add("job ship: %s must have passed the job candidate, as the rest of the same build", s.Get)
+		}
+	})
 }
 
 func (c *checker) reaches(from, to string, seen map[string]bool) bool {

@@ -95,6 +95,15 @@ func TestMistakesAreFound(t *testing.T) {
 			"    file: repository/ci/tasks/ship.yml", "    privileged: true\n    file: repository/ci/tasks/ship.yml",
 			"step ship: privileged is true",
 		},
+		{"    - get: image\n      passed: [candidate]\n", "    - get: image\n", "job ship: image must have passed"},
+		{
+			"    - get: candidate\n      passed: [candidate, deploy-aws",
+			"    - get: candidate\n      passed: [deploy-aws", "job ship: candidate must have passed",
+		},
+		{
+			"    - get: repository\n      passed: [candidate, deploy-aws",
+			"    - get: repository\n      passed: [deploy-aws", "job ship: repository must have passed",
+		},
 		{"merge: true", "rebase: true", "tag in the task"},
 		{"merge: true", "merge: true, tag: published/tag", "tag in the task"},
 	} {
