@@ -3,10 +3,24 @@
 # The builds are reproducible: a final release whose jobs and packages are not those of the tested candidate is refused.
 set -euo pipefail
 export GOCACHE=$PWD/go-cache/build GOMODCACHE=$PWD/go-cache/modules
-candidate=$PWD/candidate/kubernetes.tgz shipped=$PWD/shipped published=$PWD/published
+candidate=$PWD/candidate/kubernetes.tgz branch=$PWD/branch shipped=$PWD/shipped published=$PWD/published
 version=$(cat version/version)
 
+fail() {
+  echo "Error: $*" >&2
+  exit 1
+}
+
 cd repository
+# Without the last release, this one would upload archives again, and what it writes about them could not be merged.
+for release in "$branch"/releases/kubernetes/kubernetes-*.yml; do
+  file=${release#"$branch"/}
+  if [[ -e $release && ! -e $file ]]; then
+    fail "the branch has $file, which the commit of the candidate lacks. Ship a candidate that was built since" \
+      "then; if only the GitHub release is missing, finish it by hand (ci/README.md, \"When ship fails\")."
+  fi
+done
+
 (
   umask 077
   printf 'blobstore:\n  options:\n    access_key_id: "%s"\n    secret_access_key: "%s"\n' \

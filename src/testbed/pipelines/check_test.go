@@ -196,6 +196,7 @@ func (a artifacts) use(name string) bool {
 // checkJob follows a job's plan with the artifacts that exist at each step.
 func (c *checker) checkJob(j job) {
 	artifacts := artifacts{}
+	puts := 0
 	c.checkKinds(j.Name, j.Plan)
 	walk(j.Plan, func(s step) {
 		where := "job " + j.Name + ", step " + s.Get + s.Put + s.Task
@@ -213,6 +214,9 @@ func (c *checker) checkJob(j job) {
 			}
 			c.checkTag(where, s.Params)
 			artifacts[s.Put] = true
+			if puts++; puts > 1 && s.Attempts < 2 {
+				c.add("%s: it must have attempts: what the job has put before may keep it from being repeated", where)
+			}
 		case s.Get != "":
 			artifacts[s.Get] = true
 		default:

@@ -104,6 +104,7 @@ func TestMistakesAreFound(t *testing.T) {
 			"    - get: repository\n      passed: [candidate, deploy-aws",
 			"    - get: repository\n      passed: [deploy-aws", "job ship: repository must have passed",
 		},
+		{"    attempts: 3\n", "", "job ship, step final-release: it must have attempts"},
 		{"merge: true", "rebase: true", "tag in the task"},
 		{"merge: true", "merge: true, tag: published/tag", "tag in the task"},
 	} {
@@ -430,20 +431,7 @@ func TestTaskScriptsRun(t *testing.T) {
 			}
 			dir := t.TempDir()
 			layOut(t, dir, config)
-			command := exec.Command(filepath.Join(dir, config.Run.Path))
-			command.Dir = dir
-			command.Env = []string{
-				"PATH=" + stubs(t, "make", "bosh", "aws", "go") + ":" + os.Getenv("PATH"),
-				"HOME=" + dir,
-				"GIT_CONFIG_NOSYSTEM=1",
-			}
-			for param, value := range config.Params {
-				if value == nil {
-					value = "ci-value"
-				}
-				command.Env = append(command.Env, fmt.Sprintf("%s=%v", param, value))
-			}
-			if output, err := command.CombinedOutput(); err != nil {
+			if output, err := runTask(t, dir, config); err != nil {
 				t.Fatalf("%v\n%s", err, output)
 			}
 			for _, output := range names(config.Outputs) {
@@ -456,6 +444,55 @@ func TestTaskScriptsRun(t *testing.T) {
 			}
 			if name == "ship" {
 				checkShipped(t, dir)
+			}
+		})
+	}
+}
+
+// runTask runs a task's script in a folder, with programs that only take note of their calls.
+func runTask(t *testing.T, dir string, config *task) (output string, err error) {
+	t.Helper()
+	command := exec.Command(filepath.Join(dir, config.Run.Path))
+	command.Dir = dir
+	command.Env = []string{
+		"PATH=" + stubs(t, "make", "bosh", "aws", "go") + ":" + os.Getenv("PATH"),
+		"HOME=" + dir,
+		"GIT_CONFIG_NOSYSTEM=1",
+	}
+	for param, value := range config.Params {
+		if value == nil {
+			value = "ci-value"
+		}
+		command.Env = append(command.Env, fmt.Sprintf("%s=%v", param, value))
+	}
+	out, err := command.CombinedOutput()
+	return string(out), err
+}
+
+// TestShipRefuses runs the task with inputs that it must refuse before it builds and uploads anything.
+func TestShipRefuses(t *testing.T) {
+	config, err := readTask("ci/tasks/ship.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ path, text, want string }{
+		"the version is released": {
+			"branch/releases/kubernetes/kubernetes-1.2.3.yml", "",
+			"the branch has releases/kubernetes/kubernetes-1.2.3.yml, which the commit of the candidate lacks",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			layOut(t, dir, config)
+			if err := os.WriteFile(filepath.Join(dir, c.path), []byte(c.text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			output, err := runTask(t, dir, config)
+			if err == nil || !strings.Contains(output, c.want) {
+				t.Errorf("want an error with %q; got %v\n%s", c.want, err, output)
+			}
+			if strings.Contains(output, "make ") {
+				t.Errorf("it has built something:\n%s", output)
 			}
 		})
 	}
@@ -504,6 +541,7 @@ func layOut(t *testing.T, dir string, config *task) {
 			write(config.Run.Path, read(t, script), 0o755)
 			write("repository/CHANGELOG.md", "# Changelog\n\n## 1.2.3\n\nNews.\n\n## 1.2.2\n\nOld.\n", 0o644)
 			write("repository/config/final.yml", "name: kubernetes\n", 0o644)
+			write("repository/releases/kubernetes/kubernetes-1.2.2.yml", "", 0o644)
 			git := "git init --quiet && git add --all && git -c user.name=a -c user.email=a@example.com commit " +
 				"--quiet -m a && git tag " + testedTag
 			command := exec.Command("bash", "-c", git)
@@ -511,6 +549,8 @@ func layOut(t *testing.T, dir string, config *task) {
 			if output, err := command.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, output)
 			}
+		case "branch":
+			write("branch/releases/kubernetes/kubernetes-1.2.2.yml", "", 0o644)
 		case "version":
 			write("version/version", "1.2.3", 0o644)
 		case "final-release":
