@@ -64,7 +64,7 @@ edit() {
       cp "$saved/previous-patch.mod" . && cp go.sum previous-patch.sum || return
     local modules=(../../helpers ../../release ../../testbed ../../tools/conformance) module
     sed -i -E "s#^(.*k8s\.io/[^ ]+ )v0\.${2#v1.}( .*)?\$#\1v0.${3#v1.}\2#" go.mod "${modules[@]/%//go.mod}" &&
-      sed -i "s/^Ships Kubernetes ${2#v}\./Ships Kubernetes ${3#v}./" ../../../CHANGELOG.md &&
+      sed -i "/^## Unreleased/,/^## /s/^Ships Kubernetes ${2#v}\./Ships Kubernetes ${3#v}./" ../../../CHANGELOG.md &&
       (cd ../../tools/conformance && go mod edit -require="$1@$3") || return
     for module in "${modules[@]}"; do
       (cd "$module" && go mod tidy) || return

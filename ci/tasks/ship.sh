@@ -20,6 +20,11 @@ for release in "$branch"/releases/kubernetes/kubernetes-*.yml; do
       "then; if only the GitHub release is missing, finish it by hand (ci/README.md, \"When ship fails\")."
   fi
 done
+notes=$(awk -v version="$version" '/^## / { inside = $2 == version; next } inside' CHANGELOG.md)
+if [[ ! $notes =~ [^[:space:]] ]]; then
+  fail "CHANGELOG.md of the candidate's commit has no section \"## $version\", or nothing in it: the notes of the" \
+    "release would be empty. Commit one, and ship the candidate of that commit (docs/releasing.md)."
+fi
 
 (
   umask 077
@@ -38,4 +43,4 @@ git clone --quiet . "$shipped"
 
 cp ".build/release/kubernetes-$version.tgz" "$published/"
 echo "v$version" | tee "$published/tag" >"$published/name"
-sed -n "/^## $version\b/,/^## /{/^## /!p}" CHANGELOG.md >"$published/notes.md"
+echo "$notes" >"$published/notes.md"

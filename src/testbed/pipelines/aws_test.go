@@ -203,6 +203,18 @@ func TestBumpMovesKubernetesTogether(t *testing.T) {
   "list -m -f {{.Version}} github.com/coredns/coredns@v"*) echo v1.99.99 ;;`,
 		`if grep -q 'flannel v0.99.99' go.mod; then echo half done >>go.sum; echo 403 Forbidden >&2; exit 1; fi`,
 	)
+	pinned := regexp.MustCompile(`k8s\.io/kubernetes v1\.(\S+)`).FindStringSubmatch(
+		read(t, "src/components/kubernetes/go.mod"),
+	)
+	if pinned == nil {
+		t.Fatal("src/components/kubernetes/go.mod does not pin Kubernetes")
+	}
+	current := pinned[1] // the current version without its major version, which staging modules have too
+	released := "\n## 0.1.0\n\nShips Kubernetes 1." + current + ".\n"
+	changelog := filepath.Join(dir, "CHANGELOG.md")
+	if err := os.WriteFile(changelog, []byte(read(t, "CHANGELOG.md")+released), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	out, err := command.CombinedOutput()
 	if err != nil || strings.Count(string(out), "bump:") != 3 || !strings.Contains(string(out), "flannel stays at v") {
 		t.Fatalf("%v\n%s", err, out)
@@ -216,13 +228,6 @@ func TestBumpMovesKubernetesTogether(t *testing.T) {
 			t.Errorf("%s has changed, %v", file, err)
 		}
 	}
-	pinned := regexp.MustCompile(`k8s\.io/kubernetes v1\.(\S+)`).FindStringSubmatch(
-		read(t, "src/components/kubernetes/go.mod"),
-	)
-	if pinned == nil {
-		t.Fatal("src/components/kubernetes/go.mod does not pin Kubernetes")
-	}
-	current := pinned[1] // the current version without its major version, which staging modules have too
 	for path, want := range map[string]struct {
 		text string
 		n    int
@@ -245,6 +250,9 @@ func TestBumpMovesKubernetesTogether(t *testing.T) {
 			strings.Contains(string(text), "k8s.io/kubernetes v1."+current) {
 			t.Errorf("%s still has the old version", path)
 		}
+	}
+	if text, err := os.ReadFile(changelog); err != nil || !strings.HasSuffix(string(text), released) {
+		t.Errorf("bump has rewritten what an earlier release shipped, %v", err)
 	}
 }
 

@@ -480,6 +480,13 @@ func TestShipRefuses(t *testing.T) {
 			"branch/releases/kubernetes/kubernetes-1.2.3.yml", "",
 			"the branch has releases/kubernetes/kubernetes-1.2.3.yml, which the commit of the candidate lacks",
 		},
+		"the changelog has only a preview of the version": {
+			"repository/CHANGELOG.md", "# Changelog\n\n## Unreleased\n\n## 1.2.3-rc.1\n\nNews.\n",
+			`CHANGELOG.md of the candidate's commit has no section "## 1.2.3"`,
+		},
+		"the version's section is empty": {
+			"repository/CHANGELOG.md", "# Changelog\n\n## 1.2.3\n\n## 1.2.2\n\nOld.\n", "or nothing in it",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -498,7 +505,8 @@ func TestShipRefuses(t *testing.T) {
 	}
 }
 
-// checkShipped: the tag is that of the commit with the release, on top of what was tested.
+// checkShipped: the tag is that of the commit with the release, on top of what was tested, and the notes are the
+// section of the version.
 func checkShipped(t *testing.T, dir string) {
 	t.Helper()
 	commits := func(repository string, revisions ...string) string {
@@ -513,6 +521,10 @@ func checkShipped(t *testing.T, dir string) {
 	tagged := commits("shipped", "v1.2.3", "v1.2.3^")
 	if want := commits("shipped", "HEAD") + commits("repository", testedTag); tagged != want {
 		t.Errorf("the tag and its parent are\n%swant\n%s", tagged, want)
+	}
+	notes, err := os.ReadFile(filepath.Join(dir, "published", "notes.md"))
+	if err != nil || strings.TrimSpace(string(notes)) != "News." {
+		t.Errorf("the notes are %q, %v", notes, err)
 	}
 }
 
@@ -539,7 +551,8 @@ func layOut(t *testing.T, dir string, config *task) {
 		case "repository":
 			script := strings.TrimPrefix(config.Run.Path, "repository/")
 			write(config.Run.Path, read(t, script), 0o755)
-			write("repository/CHANGELOG.md", "# Changelog\n\n## 1.2.3\n\nNews.\n\n## 1.2.2\n\nOld.\n", 0o644)
+			write("repository/CHANGELOG.md", "# Changelog\n\n## 1.2.3-rc.1\n\nPreview.\n\n## 1.2.3\n\nNews.\n\n"+
+				"## 1.2.2\n\nOld.\n", 0o644)
 			write("repository/config/final.yml", "name: kubernetes\n", 0o644)
 			write("repository/releases/kubernetes/kubernetes-1.2.2.yml", "", 0o644)
 			git := "git init --quiet && git add --all && git -c user.name=a -c user.email=a@example.com commit " +
