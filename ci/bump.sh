@@ -42,6 +42,12 @@ bump() {
       continue
     fi
     if [[ $current == "$next" ]]; then continue; fi
+    # The proxy's list of versions may lack the newest ones, while it answers for each of them. With a tilde, a
+    # pre-release sorts before its release.
+    if [[ $(printf '%s\n' "$current" "$next" | tr - '~' | sort -V | tail -n 1 | tr '~' -) != "$next" ]]; then
+      echo "bump: $component: $module stays at $current, because the newest version that is listed is $next" >&2
+      continue
+    fi
     save "$component"
     if ! (cd "$component" && edit "$module" "$current" "$next" && go mod tidy); then
       undo

@@ -193,12 +193,14 @@ func TestShipCheckComparesFingerprints(t *testing.T) {
 }
 
 // bump edits the pins of Kubernetes, of the modules of src and the documents together. It leaves out flannel's newest
-// version, for which a module cannot be fetched, and goes on with the others.
+// version, for which a module cannot be fetched, and runc's, which is earlier than the pinned one, and goes on with the
+// others.
 func TestBumpMovesKubernetesTogether(t *testing.T) {
 	dir := t.TempDir()
-	// This go knows a patch version more of Kubernetes, flannel and CoreDNS, and of nothing else.
+	// This go knows a patch version more of Kubernetes, flannel and CoreDNS, and lists too few of runc.
 	command := bump(
 		t, dir, `"list -m -f {{.Version}} k8s.io/kubernetes@v1.37") echo v1.37.99 ;;
+  "list -m -f {{.Version}} github.com/opencontainers/runc@v"*) echo v1.0.99 ;;
   "list -m -f {{.Version}} github.com/flannel-io/flannel@v"*) echo v0.99.99 ;;
   "list -m -f {{.Version}} github.com/coredns/coredns@v"*) echo v1.99.99 ;;`,
 		`if grep -q 'flannel v0.99.99' go.mod; then echo half done >>go.sum; echo 403 Forbidden >&2; exit 1; fi`,
@@ -216,14 +218,17 @@ func TestBumpMovesKubernetesTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := command.CombinedOutput()
-	if err != nil || strings.Count(string(out), "bump:") != 3 || !strings.Contains(string(out), "flannel stays at v") {
+	if err != nil || strings.Count(string(out), "bump:") != 4 || !strings.Contains(string(out), "flannel stays at v") ||
+		!strings.Contains(string(out), "the newest version that is listed is v1.0.99") {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, "src/components/coredns/go.mod")); err != nil ||
 		!strings.Contains(string(text), "coredns v1.99.99") {
 		t.Errorf("CoreDNS, which comes after flannel, is not bumped, %v", err)
 	}
-	for _, file := range []string{"src/components/flannel/go.mod", "src/components/flannel/go.sum"} {
+	for _, file := range []string{
+		"src/components/flannel/go.mod", "src/components/flannel/go.sum", "src/components/runc/go.mod",
+	} {
 		if text, err := os.ReadFile(filepath.Join(dir, file)); err != nil || string(text) != read(t, file) {
 			t.Errorf("%s has changed, %v", file, err)
 		}
