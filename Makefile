@@ -297,7 +297,7 @@ aws-test: ## Run the errands of CLUSTER
 	@ci/aws.sh test "$(CLUSTER)"
 aws-upgrade: ## Deploy FINAL with the manifest of TAG as CLUSTER, and upgrade it to CANDIDATE
 	@ci/aws.sh upgrade "$(CLUSTER)" "$(TAG)" "$(FINAL)" "$(CANDIDATE)"
-aws-delete: setup ## Delete CLUSTER and what it created in the account
+aws-delete: setup ## Delete CLUSTER, its release on the Director, and what it created in the account
 	@ci/aws.sh delete "$(CLUSTER)"
 aws-sweep: setup ## Delete what CLUSTER has left in the account, if it is not deployed
 	@ci/aws.sh sweep "$(CLUSTER)"

@@ -41,6 +41,10 @@ const fakeBOSH = `#!/bin/bash
 echo "bosh $*" >>"$CALLS"
 case "$*" in
   *"deployments --column=name"*) echo "$DEPLOYED" ;;
+  *"deployments --json"*)
+    own='{"name": "ci-deploy", "release_s": "bpm/1.4.2\nkubernetes/1.0.0\nkubernetes/0+dev.7.c1"},'
+    if grep -q delete-deployment "$CALLS"; then own=; fi
+    echo '{"Tables": [{"Rows": ['"$own"'{"name": "ci-upgrade", "release_s": "bpm/1.4.2\nkubernetes/1.0.0"}]}]}' ;;
   *"get configmap"*) echo "  tag: v1.2.2" ;;
 esac
 `
@@ -129,6 +133,25 @@ aws ec2 delete-security-group --group-id sg-1`
 		if err == nil || !strings.Contains(output, "must begin with ci-") || calls[0] != "" {
 			t.Errorf("%s of prod: %v, %s, calls %q", command, err, output, calls)
 		}
+	}
+}
+
+// A release leaves the Director with its deployment, unless another one has it. A sweep that fails is attempted again,
+// when the version is no longer known.
+func TestDeleteDeletesTheRelease(t *testing.T) {
+	calls, output, err := runAWS(t, "other", "delete", "ci-deploy")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	var deleted []string
+	for _, call := range calls {
+		if strings.Contains(call, "delete-") {
+			deleted = append(deleted, call)
+		}
+	}
+	want := "bosh -n -d ci-deploy delete-deployment --force\nbosh -n delete-release kubernetes/0+dev.7.c1\naws "
+	if got := strings.Join(deleted, "\n"); !strings.HasPrefix(got, want) || strings.Count(got, "release") != 1 {
+		t.Errorf("deleted:\n%s\nwant first:\n%s", got, want)
 	}
 }
 
