@@ -295,8 +295,8 @@ aws-deploy: ## Deploy CANDIDATE as CLUSTER to AWS, through the Director of the b
 	@ci/aws.sh deploy "$(CLUSTER)" "$(CANDIDATE)"
 aws-test: ## Run the errands of CLUSTER
 	@ci/aws.sh test "$(CLUSTER)"
-aws-upgrade: ## Deploy FINAL with the manifest of TAG as CLUSTER, and upgrade it to CANDIDATE
-	@ci/aws.sh upgrade "$(CLUSTER)" "$(TAG)" "$(FINAL)" "$(CANDIDATE)"
+aws-upgrade: ## Deploy FINAL with the manifest in the tarball SOURCE as CLUSTER, and upgrade it to CANDIDATE
+	@ci/aws.sh upgrade "$(CLUSTER)" "$(SOURCE)" "$(FINAL)" "$(CANDIDATE)"
 aws-delete: setup ## Delete CLUSTER, its release on the Director, and what it created in the account
 	@ci/aws.sh delete "$(CLUSTER)"
 aws-sweep: setup ## Delete what CLUSTER has left in the account, if it is not deployed

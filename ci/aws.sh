@@ -2,11 +2,12 @@
 # Clusters of continuous integration on AWS, through a Director that the bosh CLI's environment names. ci/README.md lists what the
 # Director and the account must have.
 #
-#   aws.sh deploy CLUSTER TARBALL              deploys a release as a cluster
-#   aws.sh test CLUSTER                        runs its errands
-#   aws.sh upgrade CLUSTER TAG FINAL TARBALL   deploys FINAL with the manifest of TAG, then TARBALL with that of the work tree
-#   aws.sh delete CLUSTER                      deletes the deployment and its release from the Director, then sweeps
-#   aws.sh sweep CLUSTER                       deletes what a cluster without a deployment has left in the account
+#   aws.sh deploy CLUSTER TARBALL                 deploys a release as a cluster
+#   aws.sh test CLUSTER                           runs its errands
+#   aws.sh upgrade CLUSTER SOURCE FINAL TARBALL   deploys FINAL with the manifest in the tarball SOURCE, then TARBALL
+#                                                 with that of the work tree
+#   aws.sh delete CLUSTER                         deletes the deployment and its release from the Director, then sweeps
+#   aws.sh sweep CLUSTER                          deletes what a cluster without a deployment has left in the account
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
@@ -44,11 +45,14 @@ kubectl() {
 
 # An object that was written before an upgrade must be there after it.
 upgrade() {
-  git archive "$1" manifests ops-files | tar -x -C "$work"
+  local final
+  final=$(basename "$2")
+  tar -xzf "$1" --strip-components=1 -C "$work"
   deploy "$2" "$work"
-  kubectl create configmap before-upgrade --from-literal=tag="$1"
+  kubectl create configmap before-upgrade --from-literal=final="$final"
   deploy "$3" .
-  kubectl get configmap before-upgrade --output=yaml | grep "tag: $1" || fail "the ConfigMap that was created before the upgrade is gone"
+  kubectl get configmap before-upgrade --output=yaml | grep "final: $final" ||
+    fail "the ConfigMap that was created before the upgrade is gone"
   run_errands
 }
 

@@ -45,7 +45,8 @@ case "$*" in
     own='{"name": "ci-deploy", "release_s": "bpm/1.4.2\nkubernetes/1.0.0\nkubernetes/0+dev.7.c1"},'
     if grep -q delete-deployment "$CALLS"; then own=; fi
     echo '{"Tables": [{"Rows": ['"$own"'{"name": "ci-upgrade", "release_s": "bpm/1.4.2\nkubernetes/1.0.0"}]}]}' ;;
-  *"get configmap"*) echo "  tag: v1.2.2" ;;
+  *" deploy "*) [[ -e $5 ]] || { echo "there is no manifest $5" >&2; exit 1; } ;;
+  *"get configmap"*) echo "  final: kubernetes-1.2.2.tgz" ;;
 esac
 `
 
@@ -155,18 +156,45 @@ func TestDeleteDeletesTheRelease(t *testing.T) {
 	}
 }
 
-func TestDeployPinsTheTarball(t *testing.T) {
-	tarball := filepath.Join(t.TempDir(), "kubernetes.tgz")
-	pack := exec.Command(
-		"bash",
-		"-c",
-		`cd "$(mktemp -d)" && printf 'name: kubernetes\nversion: 0+dev.7.abc\n' >release.MF && tar -czf "$0" `+
-			`release.MF`,
-		tarball,
+// packTarball writes a tarball with one file.
+func packTarball(t *testing.T, name, file, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	command := exec.Command(
+		"bash", "-euc", `cd "$1"; mkdir -p "$(dirname "$2")"; printf %s "$3" >"$2"; tar -czf "$0" *`,
+		path, t.TempDir(), file, text,
 	)
-	if out, err := pack.CombinedOutput(); err != nil {
+	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	return path
+}
+
+// TestUpgradeDeploysTheSourceOfTheFinalRelease: the folder at the top has any name, as in what GitHub packs.
+func TestUpgradeDeploysTheSourceOfTheFinalRelease(t *testing.T) {
+	source := packTarball(t, "source.tar.gz", "owner-repository-c0ffee/manifests/kubernetes.yml", "name: kubernetes\n")
+	final := packTarball(t, "kubernetes-1.2.2.tgz", "release.MF", "name: kubernetes\nversion: 1.2.2\n")
+	candidate := packTarball(t, "kubernetes.tgz", "release.MF", "name: kubernetes\nversion: 0+dev.7.abc\n")
+	calls, output, err := runAWS(t, "", "upgrade", "ci-upgrade", source, final, candidate)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	var deployed []string
+	for _, call := range calls {
+		if strings.Contains(call, " deploy ") {
+			deployed = append(deployed, call)
+		}
+	}
+	if len(deployed) != 2 || strings.Contains(deployed[0], " deploy ./manifests") ||
+		!strings.Contains(deployed[0], "release_version=1.2.2 ") ||
+		!strings.Contains(deployed[1], " deploy ./manifests") ||
+		!strings.Contains(deployed[1], "release_version=0+dev.7.abc ") {
+		t.Errorf("deployed are\n%s", strings.Join(deployed, "\n"))
+	}
+}
+
+func TestDeployPinsTheTarball(t *testing.T) {
+	tarball := packTarball(t, "kubernetes.tgz", "release.MF", "name: kubernetes\nversion: 0+dev.7.abc\n")
 	calls, output, err := runAWS(t, "", "deploy", "ci-deploy", tarball)
 	if err != nil || len(calls) != 1 {
 		t.Fatalf("%v, calls %q\n%s", err, calls, output)
@@ -183,21 +211,11 @@ func TestDeployPinsTheTarball(t *testing.T) {
 
 // A release that differs from the one that was tested is not shipped.
 func TestShipCheckComparesFingerprints(t *testing.T) {
-	dir := t.TempDir()
 	pack := func(name, version, fingerprint string) string {
-		text := "name: kubernetes\nversion: " + version + "\njobs:\n- name: etcd\n  fingerprint: " + fingerprint + "\n"
-		path := filepath.Join(dir, name)
-		command := exec.Command(
-			"bash",
-			"-c",
-			`cd "$(mktemp -d)" && printf %s "$1" >release.MF && tar -czf "$0" release.MF`,
-			path,
-			text,
+		return packTarball(
+			t, name, "release.MF",
+			"name: kubernetes\nversion: "+version+"\njobs:\n- name: etcd\n  fingerprint: "+fingerprint+"\n",
 		)
-		if out, err := command.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		return path
 	}
 	tested := pack("tested.tgz", "0+dev.1.abc", "f00")
 	for built, same := range map[string]bool{

@@ -567,7 +567,7 @@ func layOut(t *testing.T, dir string, config *task) {
 		case "version":
 			write("version/version", "1.2.3", 0o644)
 		case "final-release":
-			write("final-release/tag", "v1.2.2", 0o644)
+			write("final-release/source.tar.gz", "", 0o644)
 			write("final-release/kubernetes-1.2.2.tgz", "", 0o644)
 		}
 	}
