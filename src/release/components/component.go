@@ -77,6 +77,9 @@ type Binary struct {
 	Package string
 }
 
+// libgcc is the package with what gcc adds to every static program (libgcc, libgcc_eh and its start files).
+const libgcc = "libgcc-12-dev"
+
 // kubernetesPrograms are links to one binary, see src/components/kubernetes.
 var kubernetesPrograms = []string{
 	"kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet", "metrics-server",
@@ -225,7 +228,7 @@ func All() []Component {
 			Binaries:  []Binary{{"flanneld", "github.com/flannel-io/flannel"}},
 			Tags:      []string{"netgo", "osusergo"},
 			Cgo:       true, // the udp backend
-			Libraries: []string{"libc6-dev"},
+			Libraries: []string{"libc6-dev", libgcc},
 			Variables: map[string]string{"github.com/flannel-io/flannel/pkg/version.Version": "{version}"},
 		},
 		{
@@ -250,14 +253,14 @@ func All() []Component {
 			Tags:      []string{"seccomp", "urfave_cli_no_docs", "netgo", "osusergo"},
 			Cgo:       true, // libseccomp, and the C code that enters namespaces
 			PIE:       true,
-			Libraries: []string{"libc6-dev", "libseccomp-dev"},
+			Libraries: []string{"libc6-dev", libgcc, "libseccomp-dev"},
 		},
 		{
 			Name: "pause", Pin: "kubernetes", Module: "k8s.io/kubernetes",
 			Binaries:     []Binary{{"pause", ""}},
 			CSource:      "build/pause/linux/pause.c",
 			CVersionFile: "build/pause/Makefile",
-			Libraries:    []string{"libc6-dev"},
+			Libraries:    []string{"libc6-dev", libgcc},
 		},
 	}
 }

@@ -138,6 +138,22 @@ func TestPins(t *testing.T) {
 	}
 }
 
+// TestCLibraries: the SBOM has of C programs what is listed here. The version of gcc is in the name of a package.
+func TestCLibraries(t *testing.T) {
+	path, err := exec.CommandContext(t.Context(), "gcc", "-print-libgcc-file-name").Output()
+	if err != nil {
+		t.Skipf("no C compiler: %v", err)
+	}
+	always := []string{"libc6-dev", "libgcc-" + filepath.Base(filepath.Dir(string(path))) + "-dev"}
+	for _, c := range All() {
+		for _, library := range always {
+			if linked := c.Cgo || c.CSource != ""; linked != slices.Contains(c.Libraries, library) {
+				t.Errorf("%s: contains %s: %t; its libraries are %q", c.Name, library, linked, c.Libraries)
+			}
+		}
+	}
+}
+
 func TestGoFlags(t *testing.T) {
 	for _, test := range []struct {
 		name      string

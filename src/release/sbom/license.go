@@ -15,6 +15,7 @@ import (
 // every source file.
 var debianLicenses = map[string]string{
 	"libc6-dev":      "LGPL-2.1-or-later",
+	"libgcc-12-dev":  "GPL-3.0-or-later WITH GCC-exception-3.1",
 	"libseccomp-dev": "LGPL-2.1-only",
 }
 
