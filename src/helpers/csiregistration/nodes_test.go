@@ -129,17 +129,26 @@ func TestNodesCannotAttachVolumesElsewhere(t *testing.T) {
 			t.Errorf("the topologyKeys %v: %v", friend, err)
 		}
 	}
-	// vSphere's driver follows the labels that the cloud controller sets (driverConfig in package cloud/vsphere).
-	onVSphere := func(keys ...string) error {
+	of := func(driver string, keys ...string) error {
 		if err := update(func(c *storagev1.CSINode) { c.Spec.Drivers = nil }); err != nil {
 			t.Fatal(err)
 		}
 		return update(func(c *storagev1.CSINode) {
-			c.Spec.Drivers = []storagev1.CSINodeDriver{{
-				Name: "csi.vsphere.vmware.com", NodeID: "i-own", TopologyKeys: keys,
-			}}
+			c.Spec.Drivers = []storagev1.CSINodeDriver{{Name: driver, NodeID: "i-own", TopologyKeys: keys}}
 		})
 	}
+	kubetest.MustForbid(t, "a region of EBS", keys(zone, corev1.LabelTopologyRegion), "topologyKeys of driver ebs.csi")
+	// The example of extra_args in jobs/cinder-csi-node/spec.
+	const zoneOfCinder = "topology.cinder.csi.openstack.org/zone"
+	onOpenStack := func(keys ...string) error { return of("cinder.csi.openstack.org", keys...) }
+	if err := onOpenStack(zoneOfCinder, corev1.LabelTopologyRegion); err != nil {
+		t.Errorf("the zone and the region of OpenStack: %v", err)
+	}
+	kubetest.MustForbid(
+		t, "only a region of OpenStack", onOpenStack(corev1.LabelTopologyRegion), "must contain "+zoneOfCinder,
+	)
+	// vSphere's driver follows the labels that the cloud controller sets (driverConfig in package cloud/vsphere).
+	onVSphere := func(keys ...string) error { return of("csi.vsphere.vmware.com", keys...) }
 	for what, attack := range map[string][]string{
 		"no zone of vSphere": {"kubernetes.io/os"},
 		"a label of its own": {corev1.LabelTopologyZone, "example.com/mine"},

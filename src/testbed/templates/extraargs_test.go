@@ -43,8 +43,8 @@ func flagsOfJobs(t *testing.T) map[string][]string {
 var reservedFlags = map[string][]string{
 	"aws-load-balancer-controller": {"aws-api-endpoints", "aws-region", "kube-ca-pem-filepath", "watch-namespace"},
 	"containerd":                   {"address", "root", "state"},
-	"cinder-csi-controller":        {"cloud-name", "kubeconfig", "provide-controller-service"},
-	"cinder-csi-node":              {"cloud-name", "cluster", "kubeconfig", "provide-node-service"},
+	"cinder-csi-controller":        {"additional-topology", "cloud-name", "kubeconfig", "provide-controller-service"},
+	"cinder-csi-node":              {"cloud-name", "cluster", "kubeconfig", "provide-node-service", "with-topology"},
 	"ebs-csi-controller":           {"extra-volume-tags", "kubeconfig"},
 	"ebs-csi-node":                 {"kubeconfig", "windows-host-process"},
 	"etcd": {
