@@ -55,6 +55,13 @@ type Config struct {
 	ConfigureCloudRoutes bool `json:"configure_cloud_routes,omitempty"`
 	// UnencapsulatedPodNetwork: packets leave machines with pod addresses, so the cloud must not filter by address.
 	UnencapsulatedPodNetwork bool `json:"unencapsulated_pod_network,omitempty"`
+	// VXLAN: flannel encapsulates the packets between nodes, on its port 8472.
+	VXLAN bool `json:"vxlan,omitempty"`
+	// APIPort and JoinPort are the TCP ports at which control machines serve the API and admit nodes; 0: not known.
+	APIPort  int `json:"api_port,omitempty"`
+	JoinPort int `json:"join_port,omitempty"`
+	// NodePorts is the range of ports of Services on nodes (30000-32767); empty: not known.
+	NodePorts string `json:"node_ports,omitempty"`
 	// PodNetwork has the addresses of pods (10.244.0.0/16), if packets leave machines with them, for one of the two
 	// reasons above.
 	PodNetwork string `json:"pod_network,omitempty"`

@@ -38,14 +38,19 @@ type bed struct {
 	// The deployment has the Cinder CSI driver, and its classes name these zones and volume types.
 	storage      bool
 	zones, types []string
-	// unencapsulated: the CNI sends packets with addresses of pods.
-	unencapsulated bool
+	// vxlan: flannel encapsulates the packets of pods.
+	vxlan             bool
+	apiPort, joinPort int
+	nodePorts         string
 }
 
 // newBed has a server at 127.0.0.1, from where the test asks for metadata.
 func newBed() *bed {
 	world := openstacksim.LabWorld(netip.MustParsePrefix("127.0.0.0/16"))
-	return &bed{world: world, id: world.AddServer("vm-1", netip.MustParseAddr("127.0.0.1"))}
+	return &bed{
+		world: world, id: world.AddServer("vm-1", netip.MustParseAddr("127.0.0.1")),
+		vxlan: true, apiPort: 6443, joinPort: 6444, nodePorts: "30000-32767",
+	}
 }
 
 // betweenNodes replaces the rule by which nodes reach each other with rules for ports such as tcp 6443.
@@ -133,9 +138,8 @@ func (b *bed) start(t testing.TB) func(preflight.Role) (*cloud.Outcome, error) {
 		request := cloud.Request{Config: preflight.Config{
 			Provider: "openstack", Cluster: "prod", Role: role, Mode: preflight.ModeEnforce, CloudConfigFile: file,
 			Storage: b.storage, StorageZones: b.zones, StorageTypes: b.types,
-			UnencapsulatedPodNetwork: b.unencapsulated, VM: node.VM{
-				InstanceGroup: "control", InstanceID: "1a2b3c4d-0000", Address: "127.0.0.1",
-			},
+			VXLAN: b.vxlan, APIPort: b.apiPort, JoinPort: b.joinPort, NodePorts: b.nodePorts,
+			VM: node.VM{InstanceGroup: "control", InstanceID: "1a2b3c4d-0000", Address: "127.0.0.1"},
 		}}
 		if role == preflight.Control {
 			request.CloudConfig = []byte(config)
@@ -385,10 +389,28 @@ func TestPreflightFindsMistakes(t *testing.T) {
 		}, "security-group-nodes", []string{
 			fail, "no rule allows TCP 6444 (nodes join) from",
 		}},
-		"rules for single ports, and pods that are not encapsulated": {func(b *bed) {
+		"rules for single ports, and a CNI that encapsulates otherwise or not at all": {func(b *bed) {
 			b.betweenNodes("tcp 6443", "tcp 6444", "tcp 10250")
-			b.unencapsulated = true
+			b.vxlan = false
 		}, "", nil},
+		"rules for other ports": {func(b *bed) {
+			b.betweenNodes("tcp 8443", "tcp 7444", "tcp 10250", "udp 8472")
+			b.apiPort, b.joinPort = 8443, 7444
+		}, "", nil},
+		"rules for ports that are no longer those": {func(b *bed) {
+			b.betweenNodes("tcp 8443", "tcp 7444", "tcp 10250", "udp 8472")
+		}, "security-group-nodes", []string{fail, "no rule allows TCP 6443 (API), TCP 6444 (nodes join) from"}},
+		"a group of workers that may join": {func(b *bed) {
+			b.betweenNodes("tcp 6443", "tcp 10250", "udp 8472", "tcp 6444")
+			workers, rules := "0a0b0c0d-0000-4000-8000-0000000000fe", b.world.SecurityGroups[0].Rules
+			rules[len(rules)-1].RemoteGroupID = &workers
+		}, "", nil},
+		"other node ports": {
+			func(b *bed) {
+				b.betweenNodes("tcp 6443", "tcp 6444", "tcp 10250", "udp 8472")
+				b.nodePorts = "20000-22767"
+			}, "security-group-node-ports", []string{warn, "TCP 20000-22767 from", "--dst-port 20000:22767"},
+		},
 		"rules for an address group": {func(b *bed) {
 			group := "0a0b0c0d-0000-4000-8000-0000000000ff"
 			rule := &b.world.SecurityGroups[0].Rules[0]

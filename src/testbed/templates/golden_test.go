@@ -490,7 +490,8 @@ func goldenCases(t testing.TB, job string) map[string]input {
 	}
 	switch job {
 	case "cloud-provider":
-		cases["openstack"] = inputFor(t, job).with(openstackLink["cloud-provider"]).linked(cinderLink)
+		cases["openstack"] = inputFor(t, job).with(openstackLink["cloud-provider"]).linked(cinderLink).
+			linked(cniLink(t))
 		cases["vsphere"] = inputFor(t, job).with(vsphereLink["cloud-provider"]).linked(driverLink)
 	case "kubernetes-addons", "smoke-tests":
 		cases["openstack"] = inputFor(t, job).linked(openstackLink).linked(cinderLink)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"kubernetes-release/cloud/providers"
+	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/lab/director/render"
 )
 
@@ -2362,6 +2363,23 @@ func TestOffNeedsNoQuotes(t *testing.T) {
 	}](t, files["config/preflight.json"])
 	if got.Mode != "off" || got.Checks["registry-endpoint"] != "off" {
 		t.Errorf("preflight.json is %+v, want mode and check off", got)
+	}
+}
+
+// OpenStack's preflight looks for rules for the ports that the deployment has. A CNI of the operator has no backend.
+func TestPreflightKnowsThePorts(t *testing.T) {
+	files := mustRender(t, "cloud-provider", inputFor(t, "cloud-provider").with(openstackLink["cloud-provider"]).
+		linked(map[string]values{
+			"cluster": merge(clusterLink(), values{
+				"api": values{"port": 8443}, "service_node_port_range": "20000-22767",
+			}),
+			"join": {"join": values{"port": 7444, "roles": []any{}}},
+			"cni":  {"cni_config": values{"name": "mine"}},
+		}))
+	config, err := preflight.ParseConfig(files["config/preflight.json"])
+	if err != nil || config.APIPort != 8443 || config.JoinPort != 7444 || config.NodePorts != "20000-22767" ||
+		config.VXLAN {
+		t.Errorf("preflight.json is %+v, %v", config, err)
 	}
 }
 

@@ -75,7 +75,7 @@ func checks() []check {
 		table("floating-ip-quota", "the project may have another floating IP", controlOnly, warn, sectionBalancers,
 			"Release floating IPs that are not used, or ask for a higher quota.", checkFloatingQuota),
 		table("security-group-node-ports", "the security groups let load balancers reach node ports", controlOnly, warn,
-			sectionGroups, "Allow TCP 30000-32767 from the subnet, or set `manage-security-groups`.", checkGroupPorts),
+			sectionGroups, "Allow the node ports from the subnet, or set `manage-security-groups`.", checkGroupPorts),
 		table("volume-types", "Cinder has the volume types of the StorageClasses", controlOnly, fail, sectionVolumes,
 			"Correct `type` in `storage_classes` of the job `cinder-csi-controller`.", checkVolumeTypes),
 		table("volume-zones", "Cinder has the availability zones of the VM and the StorageClasses", controlOnly, fail,

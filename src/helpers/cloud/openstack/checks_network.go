@@ -54,13 +54,12 @@ func checkAddress(f *facts) preflight.Outcome {
 	})
 }
 
-// allows reports whether the server's groups allow TCP or UDP to all of the ports: from members of one of the groups,
-// or from all addresses of a network.
-func (f *facts) allows(protocol string, from, to int, network netip.Prefix) bool {
+// allows reports whether a rule of the server's groups allows TCP or UDP to all of the ports from whom it must.
+func (f *facts) allows(protocol string, from, to int, admits func(rules.SecGroupRule) bool) bool {
 	for _, group := range f.groups {
 		for _, rule := range group.Rules {
 			if rule.Direction == "ingress" && rule.EtherType == "IPv4" && matches(rule, protocol, from, to) &&
-				f.admits(rule, network) {
+				admits(rule) {
 				return true
 			}
 		}
@@ -137,14 +136,21 @@ func checkGroupNodes(f *facts) preflight.Outcome {
 		protocol string
 		port     int
 		what     string
+		admits   func(rules.SecGroupRule) bool
 	}
-	ports := []port{{"tcp", 6443, "API"}, {"tcp", 6444, "nodes join"}, {"tcp", 10250, "kubelet"}}
-	if !f.request.UnencapsulatedPodNetwork {
-		ports = append(ports, port{"udp", 8472, "pod network"})
+	members := func(rule rules.SecGroupRule) bool { return f.admits(rule, netip.Prefix{}) }
+	// Workers can be in a group of their own, and the only control VM reaches its own port without a rule.
+	workers := func(rule rules.SecGroupRule) bool { return rule.RemoteGroupID != "" || members(rule) }
+	ports := []port{
+		{"tcp", f.request.APIPort, "API", members}, {"tcp", f.request.JoinPort, "nodes join", workers},
+		{"tcp", 10250, "kubelet", members},
+	}
+	if f.request.VXLAN {
+		ports = append(ports, port{"udp", 8472, "pod network", members})
 	}
 	var blocked []string
 	for _, needed := range ports {
-		if !f.allows(needed.protocol, needed.port, needed.port, netip.Prefix{}) {
+		if needed.port != 0 && !f.allows(needed.protocol, needed.port, needed.port, needed.admits) {
 			blocked = append(
 				blocked, fmt.Sprintf("%s %d (%s)", strings.ToUpper(needed.protocol), needed.port, needed.what),
 			)
@@ -181,18 +187,24 @@ func checkGroupPorts(f *facts) preflight.Outcome {
 	if err != nil || !network.Addr().Is4() {
 		return skipped("the subnet is %s", f.subnet.CIDR)
 	}
-	if f.allows("tcp", 30000, 32767, network) {
+	var first, last int
+	if _, err := fmt.Sscanf(f.request.NodePorts, "%d-%d", &first, &last); err != nil {
+		return skipped("the ports of Services on nodes are not known")
+	}
+	if f.allows("tcp", first, last, func(rule rules.SecGroupRule) bool { return f.admits(rule, network) }) {
 		return passed("%s", f.groupNames())
 	}
 	return found(preflight.Finding{
-		Resource: "security groups " + f.groupNames(), Wanted: "a rule for TCP 30000-32767 from " + f.subnet.CIDR,
-		Found: "no rule allows all of them",
-		Why:   "load balancers have addresses of this subnet, are in no group of the nodes, and would not reach them.",
+		Resource: "security groups " + f.groupNames(),
+		Wanted:   fmt.Sprintf("a rule for TCP %d-%d from %s", first, last, f.subnet.CIDR),
+		Found:    "no rule allows all of them",
+		Why: "load balancers have addresses of this subnet, are in no group of the nodes, and would not reach " +
+			"them.",
 		Fix: hand(
 			"add the rule, or set LoadBalancer.manage-security-groups to true in config of job cloud-provider",
 			fmt.Sprintf(
-				"openstack security group rule create --remote-ip %s --protocol tcp --dst-port 30000:32767 %s",
-				f.subnet.CIDR, f.groups[0].ID,
+				"openstack security group rule create --remote-ip %s --protocol tcp --dst-port %d:%d %s",
+				f.subnet.CIDR, first, last, f.groups[0].ID,
 			),
 		),
 	})
