@@ -1,11 +1,18 @@
 package vsphere
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"kubernetes-release/cloud"
 	"kubernetes-release/node"
+	"kubernetes-release/preflight"
 )
 
 // TestLocatorAsksTheProgram tells refusals, after which the VM is not asked about again, from what may pass.
@@ -31,5 +38,57 @@ func TestLocatorAsksTheProgram(t *testing.T) {
 				t.Errorf("%q, %v", id, err)
 			}
 		})
+	}
+}
+
+// endless is a program that waits for vCenter until it is asked to end, and then runs the last command. Killed, it does
+// neither.
+func endless(last string) string {
+	return `sleep 60 >/dev/null 2>&1 &
+		trap 'kill $!; touch "${0%/*}/ended"; ` + last + `' TERM
+		touch "${0%/*}/started"
+		wait $!`
+}
+
+// asking returns a context that is canceled when a program has started, and whether the program ends itself.
+func asking(t *testing.T, p *Provider) (ctx context.Context, ended func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	exists := func(name string) bool {
+		_, err := os.Stat(filepath.Join(filepath.Dir(p.BOSH.Package("vcenter", "bin", "vcenter")), name))
+		return err == nil
+	}
+	go func() {
+		defer cancel()
+		for ctx.Err() == nil && !exists("started") {
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	return ctx, func() bool { return exists("ended") }
+}
+
+// TestTheProgramEndsItsSession: vCenter has a limit of sessions.
+func TestTheProgramEndsItsSession(t *testing.T) {
+	p := vm(t, endless("exit 1"))
+	ctx, ended := asking(t, p)
+	if _, err := p.NewLocator("cloud.conf").ProviderID(ctx, node.Instance{}); err == nil || !ended() {
+		t.Errorf("%v, ended by itself: %v", err, ended())
+	}
+}
+
+// TestTheTimeoutHasAReport: what the program knows when the time is over is reported.
+func TestTheTimeoutHasAReport(t *testing.T) {
+	answer, err := json.Marshal(cloud.Outcome{
+		Results: []preflight.Result{{Check: "vm-guest", Status: preflight.Warned}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := vm(t, endless("cat \"${0%/*}/answer\"; exit 0"))
+	write(t, p.BOSH.Package("vcenter", "bin", "answer"), string(answer))
+	ctx, ended := asking(t, p)
+	outcome, err := p.Preflight(ctx, request(preflight.Control))
+	if err != nil || !ended() || outcome.Results[len(outcome.Results)-1].Check != "vm-guest" {
+		t.Errorf("%+v, %v, ended by itself: %v", outcome, err, ended())
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"syscall"
+	"time"
 
 	"kubernetes-release/cloud/vsphere/dmi"
 	"kubernetes-release/internal/bosh"
@@ -54,6 +56,9 @@ type Location struct {
 	Refusal    string `json:"refusal"`
 }
 
+// endDelay is how long the program may take to end its session in vCenter and to answer, when nobody waits any longer.
+const endDelay = 5 * time.Second
+
 // errNoProgram means that the job is not on this VM.
 var errNoProgram = errors.New("the job " + job + ", which brings the program that asks vCenter, is not on this VM")
 
@@ -64,7 +69,8 @@ func (p *Provider) program() program {
 	return program(cmp.Or(p.BOSH, bosh.DefaultRoot).Package(job, "bin", job))
 }
 
-// run asks, and logs what the program writes to standard error.
+// run asks, and logs what the program writes to standard error. When ctx ends, the program is asked to end: killed, it
+// would leave its session in vCenter. It may have an answer then, too.
 func (p program) run(ctx context.Context, name string, question, answer any, log *slog.Logger) error {
 	if _, err := os.Stat(string(p)); errors.Is(err, fs.ErrNotExist) {
 		return errNoProgram
@@ -76,8 +82,10 @@ func (p program) run(ctx context.Context, name string, question, answer any, log
 	lines := &lines{log: log}
 	command := exec.CommandContext(ctx, string(p), name)
 	command.Stdin, command.Stderr = bytes.NewReader(input), lines
+	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
+	command.WaitDelay = endDelay
 	output, err := command.Output()
-	if err != nil {
+	if err != nil && command.ProcessState.ExitCode() != 0 {
 		return fmt.Errorf("%s %s: %w: %s", p, name, err, lines.last)
 	}
 	if err := strictjson.Unmarshal(output, answer); err != nil {

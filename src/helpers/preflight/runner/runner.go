@@ -14,6 +14,7 @@ import (
 
 	"kubernetes-release/cloud"
 	"kubernetes-release/internal/bosh"
+	"kubernetes-release/internal/duration"
 	"kubernetes-release/node"
 	"kubernetes-release/preflight"
 )
@@ -91,6 +92,8 @@ func (o Options) check(ctx context.Context, registry *cloud.Registry) (*prefligh
 	if err := preflight.ValidateOverrides(config.Checks, checker.Checks()); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Config, err)
 	}
+	// What is left of the timeout after the window is for the last requests and the report.
+	config.RetryWindow = min(config.RetryWindow, duration.Duration(o.Timeout-o.Timeout/10))
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	outcome, err := checker.Preflight(ctx, cloud.Request{

@@ -16,6 +16,7 @@ import (
 
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/providers"
+	"kubernetes-release/internal/poll"
 	"kubernetes-release/node"
 	"kubernetes-release/preflight"
 )
@@ -28,7 +29,7 @@ type simulated struct {
 	clock *clocktesting.FakePassiveClock
 }
 
-const duration = 1500 * time.Millisecond
+const took = 1500 * time.Millisecond
 
 func (simulated) About() cloud.About { return cloud.About{Name: "simulated"} }
 
@@ -40,7 +41,7 @@ func (p simulated) Preflight(_ context.Context, request cloud.Request) (*cloud.O
 	if err := request.Identified(machine); err != nil {
 		return nil, err
 	}
-	p.clock.SetTime(p.clock.Now().Add(duration))
+	p.clock.SetTime(p.clock.Now().Add(took))
 	finding := preflight.Finding{Resource: "i-7", Wanted: "now", Found: "what a-secret-token tells"}
 	result, _ := request.Config.Grade(p.Checks()[0], preflight.Outcome{Findings: []preflight.Finding{finding}})
 	return &cloud.Outcome{
@@ -67,7 +68,7 @@ func TestRunPublishesTheReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	if report.Result != preflight.RunFailed || !report.Started.Equal(started) ||
-		report.Milliseconds != duration.Milliseconds() || report.Machine != "i-7" {
+		report.Milliseconds != took.Milliseconds() || report.Machine != "i-7" {
 		t.Errorf("report is %+v", report)
 	}
 	if id, err := node.Read(options.NodeIdentity); err != nil || id != machine {
@@ -90,6 +91,30 @@ func TestRunPublishesTheReport(t *testing.T) {
 	}
 	if all := stdout.String() + stderr.String() + log; strings.Contains(all, "a-secret-token") {
 		t.Errorf("a secret was published:\n%s", all)
+	}
+}
+
+// waiting is a provider that repeats its check for as long as it may, as others do.
+type waiting struct{ simulated }
+
+func (p waiting) Preflight(ctx context.Context, request cloud.Request) (*cloud.Outcome, error) {
+	if err := poll.Sleep(ctx, request.Config.RetryWindow.Std()); err != nil {
+		return nil, err
+	}
+	return p.simulated.Preflight(ctx, request)
+}
+
+// TestTheWindowEndsBeforeTheTimeout: without a report, mode warn would stop the deployment, and nobody would know why.
+func TestTheWindowEndsBeforeTheTimeout(t *testing.T) {
+	passive := clocktesting.NewFakePassiveClock(time.Now())
+	options := Options{
+		Config: configFile(t, `{"provider": "simulated", "cluster": "prod", "role": "worker", "mode": "warn",
+			"retry_window": "10m"}`),
+		Output: Output{Stdout: io.Discard, Stderr: io.Discard}, Timeout: 2 * time.Second, Clock: passive,
+	}
+	report, err := Run(t.Context(), cloud.NewRegistry(waiting{simulated{passive}}), options)
+	if err != nil || report.Result == preflight.RunFailed || report.Results[0].Status != preflight.Warned {
+		t.Errorf("%+v, %v", report, err)
 	}
 }
 

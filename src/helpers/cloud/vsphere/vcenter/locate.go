@@ -102,7 +102,7 @@ func (s *Session) machines(ctx context.Context) ([]mo.VirtualMachine, error) {
 		return nil, err
 	}
 	defer func() {
-		destroy, cancel := s.call(context.WithoutCancel(ctx), "DestroyView")
+		destroy, cancel := s.farewell(ctx, "DestroyView")
 		defer cancel()
 		if err := all.Destroy(destroy); err != nil {
 			s.log.Debug("destroy the view of VMs", "error", describe(err))

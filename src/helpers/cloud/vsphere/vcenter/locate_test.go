@@ -150,3 +150,19 @@ func TestLocateFails(t *testing.T) {
 		}
 	}
 }
+
+// TestLocateEndsWhenNobodyWaits leaves no session, of which vCenter has a limit.
+func TestLocateEndsWhenNobodyWaits(t *testing.T) {
+	w := newWorld(t)
+	ctx := w.hang("CreateContainerView", 0)
+	w.configure()
+	location, err := vcenter.Locate(ctx, vsphere.Search{
+		Instance: node.Instance{Deployment: "prod", ID: instanceID}, File: w.question.File,
+	}, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "context canceled") || location != (vsphere.Location{}) {
+		t.Errorf("%+v, %v", location, err)
+	}
+	if w.logouts.Load() != 1 {
+		t.Errorf("%d sessions were ended", w.logouts.Load())
+	}
+}

@@ -43,8 +43,10 @@ func (r Runner) Run(ctx context.Context, question vsphere.Question, log *slog.Lo
 	out := &cloud.Outcome{}
 	for deadline := now().Add(time.Duration(question.Config.RetryWindow)); ; {
 		session.Gather(ctx, now)
-		var last string
-		out.Results, last = evaluate(facts)
+		results, last := evaluate(facts)
+		if ctx.Err() == nil || out.Results == nil { // a round that was interrupted says less than the one before it
+			out.Results = results
+		}
 		left := deadline.Sub(now())
 		if last == "" || left <= 0 {
 			break

@@ -33,8 +33,13 @@ import (
 	"kubernetes-release/preflight"
 )
 
-// callTimeout limits one call.
-const callTimeout = 30 * time.Second
+const (
+	// callTimeout limits one call.
+	callTimeout = 30 * time.Second
+	// farewellTimeout limits each of the two calls that may be left when the context has ended: the program is killed
+	// soon (endDelay in package vsphere).
+	farewellTimeout = 2 * time.Second
+)
 
 // Session is a connection to one vCenter, and what was learned by it.
 type Session struct {
@@ -65,9 +70,20 @@ func (s *Session) Calls() []preflight.Calls {
 
 // call counts a call, and returns the context for it.
 func (s *Session) call(ctx context.Context, action string) (context.Context, context.CancelFunc) {
+	return s.within(ctx, callTimeout, action)
+}
+
+// farewell is call for what frees something in vCenter, also when ctx has ended.
+func (s *Session) farewell(ctx context.Context, action string) (context.Context, context.CancelFunc) {
+	return s.within(context.WithoutCancel(ctx), farewellTimeout, action)
+}
+
+func (s *Session) within(
+	ctx context.Context, timeout time.Duration, action string,
+) (context.Context, context.CancelFunc) {
 	s.calls[action]++
 	s.log.Debug("call", "action", action)
-	return context.WithTimeout(ctx, callTimeout)
+	return context.WithTimeout(ctx, timeout)
 }
 
 // Gather asks for everything that is not known yet, or may have changed.
@@ -106,7 +122,7 @@ func (s *Session) Close(ctx context.Context) {
 		return
 	}
 	if s.login != nil {
-		ctx, cancel := s.call(context.WithoutCancel(ctx), "Logout")
+		ctx, cancel := s.farewell(ctx, "Logout")
 		defer cancel()
 		if _, err := methods.Logout(
 			ctx,
@@ -401,7 +417,7 @@ func (s *Session) tags(ctx context.Context) (map[string]string, error) {
 		return nil, fmt.Errorf("log in to the API of tags: %w", err)
 	}
 	defer func() {
-		logout, cancel := s.call(context.WithoutCancel(ctx), "DeleteSession")
+		logout, cancel := s.farewell(ctx, "DeleteSession")
 		defer cancel()
 		if err := client.Logout(logout); err != nil {
 			s.log.Debug("log out of the API of tags", "error", err.Error())

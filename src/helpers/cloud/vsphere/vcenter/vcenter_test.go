@@ -2,6 +2,7 @@ package vcenter_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -74,9 +75,11 @@ type world struct {
 	ca       []byte
 	thumb    string
 	calls    atomic.Int64
-	// failing and failures are set by fail.
+	// failing and failures are set by fail, hanging by hang.
 	failing  string
 	failures atomic.Int64
+	hanging  func()
+	logouts  atomic.Int64
 }
 
 func newWorld(t *testing.T) *world {
@@ -156,9 +159,19 @@ func (w *world) start() {
 		if err != nil {
 			w.t.Error(err)
 		}
-		if w.failing != "" && bytes.Contains(body, []byte("<"+w.failing+" ")) && w.fails() {
-			http.Error(rw, "starting", http.StatusServiceUnavailable)
-			return
+		if w.failing != "" && bytes.Contains(body, []byte("<"+w.failing+" ")) {
+			if w.fails() {
+				http.Error(rw, "starting", http.StatusServiceUnavailable)
+				return
+			}
+			if w.hanging != nil {
+				w.hanging()
+				<-r.Context().Done()
+				return
+			}
+		}
+		if bytes.Contains(body, []byte("<Logout ")) {
+			w.logouts.Add(1)
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		forward.ServeHTTP(rw, r)
@@ -177,6 +190,14 @@ func (w *world) start() {
 func (w *world) fail(method string, count int64) {
 	w.failing = method
 	w.failures.Store(count)
+}
+
+// hang is fail, and then vCenter never answers the method, and the context that it returns ends.
+func (w *world) hang(method string, failures int64) context.Context {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	w.fail(method, failures)
+	w.hanging = cancel
+	return ctx
 }
 
 // fails uses up one of the failures.
@@ -246,10 +267,15 @@ func (w *world) configure() {
 // run has the checks run.
 func (w *world) run() *cloud.Outcome {
 	w.t.Helper()
+	return w.runUntil(w.t.Context())
+}
+
+func (w *world) runUntil(ctx context.Context) *cloud.Outcome {
+	w.t.Helper()
 	w.configure()
 	w.question.Config.RetryWindow = duration.Duration(w.window)
 	var log bytes.Buffer
-	outcome := w.runner.Run(w.t.Context(), w.question, slog.New(slog.NewTextHandler(&log, nil)))
+	outcome := w.runner.Run(ctx, w.question, slog.New(slog.NewTextHandler(&log, nil)))
 	for text, what := range map[string]string{log.String(): "log", fmt.Sprintf("%+v", outcome.Results): "results"} {
 		if strings.Contains(text, password) {
 			w.t.Errorf("the %s has the password: %s", what, text)
@@ -678,6 +704,23 @@ func TestWaitsForVCenter(t *testing.T) {
 		if r := result(t, w.run(), check); r.Status != preflight.Passed {
 			t.Errorf("%s: %+v", method, r)
 		}
+	}
+}
+
+// TestEndsWhenNobodyWaits: it reports what was found before, and leaves no session, of which vCenter has a limit.
+func TestEndsWhenNobodyWaits(t *testing.T) {
+	w := newWorld(t)
+	ctx := w.hang("FindByUuid", 1)
+	w.window, w.runner.Pause = time.Minute, &preflight.Backoff{
+		First: 5 * time.Millisecond,
+		Limit: 5 * time.Millisecond,
+	}
+	r := result(t, w.runUntil(ctx), "vm-known")
+	if text := fmt.Sprintf("%+v", r.Findings); r.Status != preflight.Failed || !strings.Contains(text, "503") {
+		t.Errorf("%s: %s", r.Status, text)
+	}
+	if w.logouts.Load() != 1 {
+		t.Errorf("%d sessions were ended", w.logouts.Load())
 	}
 }
 
