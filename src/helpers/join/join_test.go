@@ -218,6 +218,7 @@ func TestDeploymentAsksTheCloud(t *testing.T) {
 	}
 	for id, want := range map[string]string{
 		"": "", "openstack:///new@127.0.7.1": "", "openstack:///old": "belongs to a previous VM, openstack:///old",
+		"openstack://RegionOne/new@127.0.7.1": "", // from when OS_CCM_REGIONAL was set
 	} {
 		client := fake.NewClientset(&corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: machine.Node}, Spec: corev1.NodeSpec{ProviderID: id},

@@ -238,7 +238,7 @@ func (s *Server) checkHolder(ctx context.Context, machine node.Machine) error {
 		return fmt.Errorf("read Node %s: %w", machine.Node, err)
 	}
 	if id := holder.Spec.ProviderID; id != "" && machine.ProviderID != "" {
-		if id == machine.ProviderID {
+		if node.SameVM(id, machine.ProviderID) {
 			return nil
 		}
 		return withStatus(

@@ -349,7 +349,7 @@ func (k *Keeper) label(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if id := object.Spec.ProviderID; id != "" && instance.ProviderID != "" && id != instance.ProviderID {
+	if id := object.Spec.ProviderID; id != "" && instance.ProviderID != "" && !node.SameVM(id, instance.ProviderID) {
 		return fmt.Errorf(
 			"it has the provider ID %s, and its VM is %s; if the cloud-controller-manager does not delete it: "+
 				"kubectl delete node %s", id, instance.ProviderID, name,

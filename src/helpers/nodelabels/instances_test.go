@@ -83,6 +83,30 @@ func TestProviderIDIsOfTheInstance(t *testing.T) {
 	}
 }
 
+// TestNodesOfBeforeTheRegion: with OS_CCM_REGIONAL provider IDs have a region, which Nodes that are there cannot get.
+func TestNodesOfBeforeTheRegion(t *testing.T) {
+	object := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "worker-3c5e8f1a"}, Spec: corev1.NodeSpec{ProviderID: "openstack:///id"},
+	}
+	client := fake.NewClientset(object)
+	keeper := NewKeeper(client, &Instances{
+		Records: writeRecords(t), Deployment: "Kube", Domain: "bosh", Cloud: cloudOf{node.Machine{
+			ID: "id", Node: object.Name, ProviderID: "openstack://RegionOne/id",
+			Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.4")},
+		}},
+	}, slog.New(slog.DiscardHandler))
+	if err := keeper.informer().GetIndexer().Add(object); err != nil {
+		t.Fatal(err)
+	}
+	if err := keeper.label(t.Context(), object.Name); err != nil {
+		t.Fatal(err)
+	}
+	labeled, err := client.CoreV1().Nodes().Get(t.Context(), object.Name, metav1.GetOptions{})
+	if err != nil || labeled.Labels["bosh.io/addresses"] != "10.0.0.4" || labeled.Spec.ProviderID != "openstack:///id" {
+		t.Errorf("%+v, %v", labeled, err)
+	}
+}
+
 func TestLabelsAreOfTheInstance(t *testing.T) {
 	path := writeRecords(t)
 	named := &Instances{Records: path, Deployment: "Kube", Domain: "bosh"}
