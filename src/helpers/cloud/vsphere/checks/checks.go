@@ -32,8 +32,8 @@ var (
 
 // Privileges that the check of their name requires.
 var (
-	// ReadPrivileges are those of the role Read-only, on the VM and all that it is in. The cloud controller changes
-	// nothing.
+	// ReadPrivileges are those of the role Read-only, on the VM and all that it is in, up to its datacenter. The cloud
+	// controller changes nothing.
 	ReadPrivileges = []string{"System.Read", "System.View"}
 	// The others are what the documentation of the CSI driver requires (vSphere Roles and Privileges: CNS-VM,
 	// CNS-DATASTORE, CNS-SEARCH-AND-SPBM).

@@ -229,11 +229,17 @@ func checkTags(f *Facts) preflight.Outcome {
 }
 
 func checkReadPrivileges(f *Facts) preflight.Outcome {
-	return withVM(f, func(*VM) preflight.Outcome {
+	return withVM(f, func(vm *VM) preflight.Outcome {
 		if f.PrivilegesErr != nil {
 			return skipped(f.PrivilegesErr)
 		}
-		missing, _ := f.missing(ReadPrivileges, isInventory)
+		missing, _ := f.missing(ReadPrivileges, func(name string) bool {
+			return isInventory(name) && !vm.isAboveDatacenter(name)
+		})
+		if f.Labels != (Labels{}) {
+			above, _ := f.missing([]string{"System.View"}, vm.isAboveDatacenter)
+			maps.Copy(missing, above)
+		}
 		if len(missing) == 0 {
 			return passed("%s", f.User)
 		}
@@ -289,6 +295,14 @@ func isRoot(name string) bool      { return name == KindRoot }
 
 // isInventory says which objects the cloud controller reads.
 func isInventory(name string) bool { return !isDatastore(name) && !isRoot(name) }
+
+// isAboveDatacenter reports whether an object is a folder that the VM's datacenter is in, other than the root. A
+// permission on the datacenter is none on the folder, where the cloud controller only looks for tags (LookupZoneByMoref
+// in pkg/common/connectionmanager/zones.go of cloud-provider-vsphere).
+func (v *VM) isAboveDatacenter(name string) bool {
+	kind, place, _ := strings.Cut(name, " ")
+	return kind == "Folder" && strings.HasPrefix(v.Datacenter, place+"/")
+}
 
 // missing returns which privileges the user lacks on which objects, and how many it has.
 func (f *Facts) missing(privileges []string, kind func(string) bool) (missing map[string][]string, granted int) {

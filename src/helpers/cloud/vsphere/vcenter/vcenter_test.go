@@ -454,6 +454,11 @@ func TestFindings(t *testing.T) {
 		{"no privilege on the folder", "read-privileges", preflight.Failed, func(w *world) {
 			w.denied["ClusterComputeResource System.Read"] = true
 		}, []string{"ClusterComputeResource /DC0/host/DC0_C0", "System.Read", user, "-role ReadOnly '/DC0/host"}},
+		{"no view of the folder of the datacenter", "read-privileges", preflight.Failed, func(w *world) {
+			w.labels = map[string]any{"zone": "k8s-zone", "region": "k8s-region"}
+			folder := w.intoFolder("Prod")
+			w.denied[folder+" System.Read"], w.denied[folder+" System.View"] = true, true
+		}, []string{"Folder /Prod", "the privilege System.View"}},
 		{"no privilege for disks", "storage-privileges", preflight.Warned, func(w *world) {
 			w.denied["VirtualMachine VirtualMachine.Config.AddExistingDisk"] = true
 			w.denied["Datastore Datastore.FileManagement"] = true
@@ -568,6 +573,21 @@ func (w *world) otherStore() *simulator.Datastore {
 	return nil
 }
 
+// intoFolder moves the VM's datacenter into a new folder, and returns the folder's ID.
+func (w *world) intoFolder(name string) string {
+	w.t.Helper()
+	root := w.model.Map().Get(w.model.ServiceContent.RootFolder).(mo.Entity)
+	folder := &simulator.Folder{}
+	folder.Name = name
+	w.model.Map().PutEntity(root, folder)
+	for _, entity := range w.model.Map().All("Datacenter") {
+		if entity.Entity().Name == "DC0" {
+			entity.Entity().Parent = &folder.Self
+		}
+	}
+	return folder.Self.Value
+}
+
 func (w *world) datastore() *simulator.Datastore {
 	return w.model.Map().Get(w.vm.Datastore[0]).(*simulator.Datastore)
 }
@@ -641,6 +661,16 @@ func TestFriends(t *testing.T) {
 		"no driver":              {"storage-classes", func(*world) {}, "no CSI driver is deployed"},
 		"no permission on the root": {"read-privileges", func(w *world) {
 			w.denied[w.model.ServiceContent.RootFolder.Value+" System.Read"] = true
+		}, user},
+		"datacenter in a folder": {"read-privileges", func(w *world) {
+			folder := w.intoFolder("Prod")
+			w.denied[folder+" System.Read"], w.denied[folder+" System.View"] = true, true
+		}, user},
+		"datacenter in a folder, with tags": {"read-privileges", func(w *world) {
+			w.labels = map[string]any{"zone": "k8s-zone", "region": "k8s-region"}
+			w.tag("k8s-region", "r1", "Datacenter", "DC0")
+			w.tag("k8s-zone", "z1", "ClusterComputeResource", "DC0_C0")
+			w.denied[w.intoFolder("Prod")+" System.Read"] = true
 		}, user},
 		"tags": {"zone-tags", func(w *world) {
 			w.labels = map[string]any{"zone": "k8s-zone", "region": "k8s-region"}
