@@ -69,6 +69,8 @@ type Config struct {
 	Storage bool `json:"storage,omitempty"`
 	// StorageZones are the availability zones that StorageClasses name; on OpenStack those of Cinder.
 	StorageZones []string `json:"storage_zones,omitempty"`
+	// StorageAnyZone: a StorageClass of Cinder names no zone.
+	StorageAnyZone bool `json:"storage_any_zone,omitempty"`
 	// StorageTypes are the volume types of Cinder that StorageClasses name.
 	StorageTypes []string `json:"storage_types,omitempty"`
 	// StorageParameters are the parameters of each StorageClass, by its name, where a driver in pods has them.

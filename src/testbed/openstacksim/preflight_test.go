@@ -38,6 +38,7 @@ type bed struct {
 	// The deployment has the Cinder CSI driver, and its classes name these zones and volume types.
 	storage      bool
 	zones, types []string
+	anyZone      bool // one of the classes names none
 	// vxlan: flannel encapsulates the packets of pods.
 	vxlan             bool
 	apiPort, joinPort int
@@ -137,7 +138,7 @@ func (b *bed) start(t testing.TB) func(preflight.Role) (*cloud.Outcome, error) {
 	return func(role preflight.Role) (*cloud.Outcome, error) {
 		request := cloud.Request{Config: preflight.Config{
 			Provider: "openstack", Cluster: "prod", Role: role, Mode: preflight.ModeEnforce, CloudConfigFile: file,
-			Storage: b.storage, StorageZones: b.zones, StorageTypes: b.types,
+			Storage: b.storage, StorageZones: b.zones, StorageTypes: b.types, StorageAnyZone: b.anyZone,
 			VXLAN: b.vxlan, APIPort: b.apiPort, JoinPort: b.joinPort, NodePorts: b.nodePorts,
 			VM: node.VM{InstanceGroup: "control", InstanceID: "1a2b3c4d-0000", Address: "127.0.0.1"},
 		}}
@@ -344,6 +345,10 @@ func TestPreflightFindsMistakes(t *testing.T) {
 			b.storage, b.zones, b.world.Servers[0].AvailabilityZone = true, []string{openstacksim.LabZone}, "az1"
 			b.config = lab + "[BlockStorage]\nignore-volume-az = true\n"
 		}, "", nil},
+		"a VM in a zone that Cinder does not have, and a class without one": {func(b *bed) {
+			b.storage, b.anyZone, b.world.Servers[0].AvailabilityZone = true, true, "az1"
+			b.config = lab + "[BlockStorage]\nignore-volume-az = true\n"
+		}, "volume-zones", []string{fail, "az1 is missing, there are nova", "availability_zone of each class"}},
 		"no quota of volumes": {func(b *bed) { b.storage, b.world.Quota.Volumes = true, 0 }, "volume-quota", []string{
 			warn, "quota of volumes", "0 are used, and 0 are allowed", "the next claim gets no volume",
 		}},

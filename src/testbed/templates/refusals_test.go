@@ -2383,6 +2383,23 @@ func TestPreflightKnowsThePorts(t *testing.T) {
 	}
 }
 
+func TestPreflightKnowsClassesWithoutAZone(t *testing.T) {
+	for _, test := range []struct {
+		class values
+		want  bool
+	}{
+		{values{"name": "cinder"}, true}, {values{"name": "cinder", "zones": []any{"az1"}}, false},
+		{values{"name": "cinder", "availability_zone": "storage-1"}, false},
+	} {
+		files := mustRender(t, "cloud-provider", inputFor(t, "cloud-provider").with(openstackLink["cloud-provider"]).
+			linked(map[string]values{"storage": {"storage_classes": []any{test.class}}}))
+		config, err := preflight.ParseConfig(files["config/preflight.json"])
+		if err != nil || config.StorageAnyZone != test.want {
+			t.Errorf("%v: %+v, %v", test.class, config, err)
+		}
+	}
+}
+
 // On workers the job cloud-provider takes its settings from the link.
 func TestCloudProviderTakesSettingsFromTheLink(t *testing.T) {
 	link := map[string]values{
