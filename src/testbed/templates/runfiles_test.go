@@ -1,7 +1,9 @@
 package templates
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -83,6 +85,51 @@ func TestRestoreStartsEtcdOnTheBootstrapVM(t *testing.T) {
 		if starts := strings.HasSuffix(script, "\nexec /var/vcap/jobs/etcd/bin/switch start\n"); starts != bootstrap {
 			t.Errorf("bootstrap is %v, the script starts etcd: %v\n%s", bootstrap, starts, script)
 		}
+	}
+}
+
+// TestEtcdIsSwitchedWhileMonitIsBusy: the scripts for bbr follow each other within a second, in which monit still waits
+// for what the one before has asked for.
+func TestEtcdIsSwitchedWhileMonitIsBusy(t *testing.T) {
+	script := mustRender(t, "etcd", inputFor(t, "etcd"))["bin/switch"]
+	for name, test := range map[string]struct {
+		action          string
+		refusals, calls int
+		passes          bool
+	}{
+		"start":      {"start", 2, 3, true},
+		"stop":       {"stop", 2, 3, true},
+		"never done": {"start", 1000, 60, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			calls := filepath.Join(root, "calls")
+			bin := filepath.Join(root, "bosh/bin")
+			if err := os.MkdirAll(bin, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for path, content := range map[string]string{
+				filepath.Join(root, "switch"): string(below(root, script)),
+				filepath.Join(bin, "monit"): fmt.Sprintf("#!/bin/bash\necho \"$*\" >>%[1]s\n"+
+					"(( $(wc -l <%[1]s) > %[2]d ))\n", calls, test.refusals),
+				filepath.Join(bin, "sleep"): "#!/bin/sh\n",
+			} {
+				if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			output, err := exec.Command(filepath.Join(root, "switch"), test.action).CombinedOutput()
+			if (err == nil) != test.passes {
+				t.Errorf("the script has passed: %v (%v), want %v\n%s", err == nil, err, test.passes, output)
+			}
+			if !test.passes && !strings.Contains(string(output), "monit has refused to start etcd") {
+				t.Errorf("the script says %q", output)
+			}
+			called, err := os.ReadFile(calls)
+			if want := strings.Repeat(test.action+" etcd\n", test.calls); err != nil || string(called) != want {
+				t.Errorf("monit was called (%v):\n%s\nwant\n%s", err, called, want)
+			}
+		})
 	}
 }
 
