@@ -264,6 +264,20 @@ func TestOnlyMembersOfEtcdGiveUpWaiting(t *testing.T) {
 	}
 }
 
+// After a restore that was refused, bbr starts the old members one after the other, and the next one when its script has
+// ended: the first of them must not wait for a quorum.
+func TestUnlockDoesNotWaitForAQuorum(t *testing.T) {
+	control := group(t, plan(t, deployment{}), "control")
+	if got := decode[[]string](t, file(t, control, "etcd", "config/etcd_members.json")); len(got) != 3 {
+		t.Errorf("etcd has the members %v, want 3", got)
+	}
+	const wait = "kube-tools wait-ready --check=/var/vcap/jobs/etcd/bin/ready \\\n" +
+		"  --etcd-members=/var/vcap/jobs/etcd/config/etcd_members.json\n"
+	if script := string(file(t, control, "etcd", "bin/bbr/post-restore-unlock")); !strings.Contains(script, wait) {
+		t.Errorf("post-restore-unlock lacks %s:\n%s", wait, script)
+	}
+}
+
 // monit stops processes in the manifest's order. Without etcd an API server cannot shut down gracefully: it waits until
 // bpm kills it.
 func TestEtcdStopsAfterTheAPIServer(t *testing.T) {
