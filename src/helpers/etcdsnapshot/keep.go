@@ -35,9 +35,8 @@ func (c *Config) Run(ctx context.Context, now func() time.Time, log *slog.Logger
 			_, err = c.Take(ctx, now, log)
 			wait = c.Interval.Std()
 		}
-		if err == nil {
-			err = c.UploadNewest(ctx, now(), log)
-		}
+		// Also if no new one can be taken: the newest one may not be uploaded yet.
+		err = errors.Join(err, c.UploadNewest(ctx, now(), log))
 		if err != nil {
 			log.Error("no snapshot, or it is not uploaded", "error", err, "next attempt in", retryInterval)
 			wait = retryInterval

@@ -1,8 +1,11 @@
 package etcdsnapshot
 
 import (
+	"context"
 	"errors"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -99,6 +102,48 @@ func TestSaveRefusesToFillTheDisk(t *testing.T) {
 	}
 	if _, err := os.Stat(called); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("etcdctl was called: %v", err)
+	}
+}
+
+// TestUploadWhileNoneCanBeTaken: while the disk is full, the newest snapshot is the last one for long.
+func TestUploadWhileNoneCanBeTaken(t *testing.T) {
+	c := onFullDisk(t)
+	c.Interval = duration.Duration(time.Hour)
+	sparse(t, filepath.Join(c.Dir, "etcd-20260101T000000Z.db"), 1)
+	uploads := make(chan string, 1)
+	bucket := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case uploads <- r.Method + " " + r.URL.Path:
+		default:
+		}
+	}))
+	defer bucket.Close()
+	credentials := filepath.Join(t.TempDir(), "credentials")
+	if err := os.WriteFile(
+		credentials, []byte("[default]\naws_access_key_id = a\naws_secret_access_key = b\n"), 0o600,
+	); err != nil {
+		t.Fatal(err)
+	}
+	c.Bucket = &Bucket{
+		Name: "snapshots", Region: "us-east-1", Instance: "control-a", Endpoint: bucket.URL,
+		CredentialsFile: credentials,
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx, at(time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)), quiet()) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	select {
+	case got := <-uploads:
+		if want := "PUT /snapshots/etcd-20260101T000000Z-control-a.db"; got != want {
+			t.Errorf("the bucket got %s, want %s", got, want)
+		}
+	case <-time.After(timeout):
+		t.Error("the newest snapshot is not uploaded")
 	}
 }
 
