@@ -43,7 +43,9 @@ func (c *Config) Restore(ctx context.Context, path string, log *slog.Logger) err
 	if inside, err := filepath.Rel(c.members.DataDir, c.members.WALDir); err != nil ||
 		inside != filepath.Join("member", "wal") {
 		return fmt.Errorf(
-			"wal-dir of extra_args is %s: remove it and deploy; a restore replaces %s only", c.members.WALDir,
+			"wal-dir of extra_args is %s: remove the flag and deploy (if this is the only member, stop etcd and move "+
+				"the files to %s before); a restore replaces %s only",
+			c.members.WALDir, filepath.Join(c.members.DataDir, "member", "wal"),
 			filepath.Join(c.members.DataDir, "member"),
 		)
 	}
