@@ -48,6 +48,31 @@ func TestDocumentsTrustByCertificates(t *testing.T) {
 	}
 }
 
+// TestBackUpNamesAllKeys: without the one that encrypts, which is another one after a rotation, nobody can read the
+// Secrets of a snapshot.
+func TestBackUpNamesAllKeys(t *testing.T) {
+	_, backUp, _ := strings.Cut(read(t, "docs/operations.md"), "\n## Back up\n")
+	backUp, _, _ = strings.Cut(backUp, "\n## ")
+	declared := regexp.MustCompile(`name: ((encryption|service_account)_key\w*)\n`)
+	found := 0
+	for _, file := range []string{
+		"manifests/kubernetes.yml", "ops-files/rotate-encryption-key.yml", "ops-files/rotate-service-account-key.yml",
+	} {
+		for _, key := range declared.FindAllStringSubmatch(read(t, file), -1) {
+			found++
+			if !strings.Contains(backUp, "`"+key[1]+"`") {
+				t.Errorf("docs/operations.md does not say that %s is to be backed up", key[1])
+			}
+			if key[2] == "encryption" && !strings.Contains(read(t, "docs/upgrades.md"), "`"+key[1]+"`") {
+				t.Errorf("docs/upgrades.md does not say that %s is to be kept", key[1])
+			}
+		}
+	}
+	if found != 4 {
+		t.Errorf("%d keys found, want 4", found)
+	}
+}
+
 // TestRotationOfCAsCanBeRepeated runs the commands of docs/operations.md as an operator does whose deploys fail once:
 // each step twice. What CredHub signs with then does not go back to the old version.
 func TestRotationOfCAsCanBeRepeated(t *testing.T) {
