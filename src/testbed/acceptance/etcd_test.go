@@ -109,8 +109,8 @@ func (l *lab) loseWithDisks(t *testing.T, control ...int) {
 	}
 }
 
-// checkLostQuorum loses two of three members with their disks, that of the bootstrap VM too. The third one has all that
-// was ever acknowledged.
+// checkLostQuorum loses two of three members with their disks, that of the bootstrap VM too. The third one has what was
+// acknowledged some time before, also what no snapshot has.
 func (l *lab) checkLostQuorum(t *testing.T) {
 	l.mustKubectl(t, "", "-n", "default", "create", "configmap", "last")
 	l.loseWithDisks(t, 0, 1)
