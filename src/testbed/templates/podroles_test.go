@@ -2,9 +2,12 @@ package templates
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,6 +45,64 @@ func newAccount(t *testing.T, cluster *kubetest.Cluster, name string, annotation
 	}
 	_, err := cluster.Admin().CoreV1().ServiceAccounts("default").Create(t.Context(), account, metav1.CreateOptions{})
 	return err
+}
+
+// TestRefusedKeysAreNotPublished: pre-start publishes only what pre-start of kube-apiserver, which runs at the same
+// time, does not refuse. Without the key with which other API servers sign, AWS would refuse the pods of the cluster.
+func TestRefusedKeysAreNotPublished(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	calls := func(job, program string) string {
+		t.Helper()
+		files := map[string][]byte{
+			"packages/helpers/bin/kube-tools":    []byte("#!/bin/bash\necho \"$*\" >>" + root + "/calls\n" + program),
+			"packages/helpers/bin/kube-launcher": []byte("#!/bin/bash\n"),
+			"pre-start":                          below(root, mustRender(t, job, inputFor(t, job))["bin/pre-start"]),
+		}
+		for path, content := range files {
+			path = filepath.Join(root, path)
+			if err := errors.Join(
+				os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, content, 0o755),
+			); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := exec.CommandContext(t.Context(), filepath.Join(root, "pre-start")).Run()
+		if refuses := program != ""; refuses != (err != nil) {
+			t.Errorf("pre-start of %s with kube-tools that does %q: %v", job, program, err)
+		}
+		content, err := os.ReadFile(filepath.Join(root, "calls"))
+		if err := errors.Join(err, os.Remove(filepath.Join(root, "calls"))); err != nil {
+			t.Fatal(err)
+		}
+		return string(content)
+	}
+	checks := func(calls string) []string {
+		return slices.DeleteFunc(strings.Split(calls, "\n"), func(call string) bool {
+			return !strings.HasPrefix(call, "check-rotation ")
+		})
+	}
+	want := checks(calls("kube-apiserver", ""))
+	accepted := calls("pod-roles", "")
+	if got := checks(accepted); len(got) != 1 || !slices.Equal(got, want) {
+		t.Errorf("pre-start of pod-roles checks\n%q, that of kube-apiserver\n%q", got, want)
+	}
+	if !strings.Contains(accepted, "publish-issuer") {
+		t.Errorf("nothing is published: %s", accepted)
+	}
+	if got := calls("pod-roles", `[[ $1 != check-rotation ]]`); strings.Contains(got, "publish-issuer") {
+		t.Errorf("refused keys are published: %s", got)
+	}
+}
+
+// TestPodRolesAreOnVMsOfTheAPIServer: elsewhere pre-start would have nothing to compare the keys with.
+func TestPodRolesAreOnVMsOfTheAPIServer(t *testing.T) {
+	in := inputFor(t, "pod-roles")
+	in.Spec = values{"name": "worker", "id": "w"}
+	want := "job pod-roles is on worker/w, which has no job kube-apiserver"
+	if _, err := renderJob(t, "pod-roles", in); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v lacks %q", err, want)
+	}
 }
 
 func accountPod(account string) *corev1.Pod {
