@@ -441,7 +441,7 @@ var driverLink = map[string]values{"storage": {"storage_classes": []any{
 var policyLink = map[string]values{"network-policy": {}}
 
 // rolesLink is that of the job pod-roles.
-var rolesLink = map[string]values{"pod-roles": {"issuer": issuerURL}}
+var rolesLink = map[string]values{"pod-roles": {}}
 
 // pluginLink is that of the job kms-plugin.
 var pluginLink = map[string]values{"kms-plugin": {}}

@@ -105,6 +105,37 @@ func TestPodRolesAreOnVMsOfTheAPIServer(t *testing.T) {
 	}
 }
 
+// TestPodRolesStayOnWhileTheIssuerChanges: in the first deploy of a change from one published issuer to another, tokens
+// of the previous one sign on, and AWS accepts them.
+func TestPodRolesStayOnWhileTheIssuerChanges(t *testing.T) {
+	const own, next = "https://kubernetes.default.svc.cluster.local", "https://next.s3.eu-central-1.amazonaws.com/prod"
+	for name, test := range map[string]struct {
+		issuer   any
+		accepted []any
+		want     string
+	}{
+		"first deploy with pod roles":  {own, []any{issuerURL}, ""},
+		"the same, without a property": {nil, []any{issuerURL}, ""},
+		"second deploy":                {issuerURL, []any{own}, issuerURL},
+		"first deploy of a change":     {issuerURL, []any{next, own}, issuerURL},
+		"second deploy of a change":    {next, []any{issuerURL, own}, next},
+	} {
+		t.Run(name, func(t *testing.T) {
+			links := map[string]values{"pod-roles": {}, "cluster": merge(clusterLink(), values{
+				"service_account": values{"issuer": test.issuer, "accepted_issuers": test.accepted},
+			})}
+			apply := mustRender(t, "kubernetes-addons", inputFor(t, "kubernetes-addons").linked(links))["bin/apply"]
+			if got := strings.Contains(string(apply), "pod-roles"); got != (test.want != "") {
+				t.Errorf("the policies are applied: %t", got)
+			}
+			smoke := mustRender(t, "smoke-tests", inputFor(t, "smoke-tests").linked(links))["config/config.json"]
+			if got := decode[values](t, smoke)["pod_roles"].(values)["issuer"]; got != test.want {
+				t.Errorf("the smoke test expects tokens of %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
 func accountPod(account string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "pod-"},
