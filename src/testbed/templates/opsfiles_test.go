@@ -54,6 +54,8 @@ var opsCases = withProviders(map[string]opsCase{
 		if got := p.Manifest.Tags["kubernetes.io/cluster/prod"]; got != "shared" {
 			t.Errorf("tags are %v, want kubernetes.io/cluster/prod: shared", p.Manifest.Tags)
 		}
+		checkReservedAttachments(t, p, "control", 3) // root, ephemeral and persistent disk
+		checkReservedAttachments(t, p, "worker", 2)
 		for name, role := range map[string]string{"control": "control", "worker": "worker"} {
 			g := group(t, p, name)
 			if want := []string{"kubernetes-" + name}; !slices.Equal(g.Spec.VMExtensions, want) {
@@ -500,7 +502,10 @@ var opsCases = withProviders(map[string]opsCase{
 	},
 	"add-worker-pool-aws.yml": {
 		deployment{ops: []string{"aws.yml", "add-worker-pool.yml", "add-worker-pool-aws.yml"}, vars: poolVars},
-		func(t *testing.T, p *director.Plan) { checkPoolInCloud(t, p, "aws") },
+		func(t *testing.T, p *director.Plan) {
+			checkPoolInCloud(t, p, "aws")
+			checkReservedAttachments(t, p, "worker-gpu", 2)
+		},
 	},
 	"add-worker-pool-openstack.yml": {
 		deployment{
@@ -1820,6 +1825,24 @@ func TestWorkerPoolHasTheBackendOfOtherNodes(t *testing.T) {
 				t.Errorf("%s: %s is\n%s\nwant\n%s", name, path, got, want)
 			}
 		}
+	}
+}
+
+// checkReservedAttachments expects how many disks BOSH attaches to VMs of a group.
+func checkReservedAttachments(t *testing.T, p *director.Plan, name string, want float64) {
+	t.Helper()
+	driver := decode[values](t, file(t, group(t, p, name), "ebs-csi-node", "config/flags.json"))
+	if got := driver["flags"].(values)["reserved-volume-attachments"]; got != want {
+		t.Errorf("%s has %v reserved attachments, want %v", name, got, want)
+	}
+}
+
+// TestVolumeLimitOfTheOperator: the driver takes only one of both flags.
+func TestVolumeLimitOfTheOperator(t *testing.T) {
+	in := inputFor(t, "ebs-csi-node").with(values{"extra_args": values{"volume-attach-limit": 20}})
+	flags := decode[values](t, mustRender(t, "ebs-csi-node", in)["config/flags.json"])["flags"].(values)
+	if got := flags["reserved-volume-attachments"]; got != nil {
+		t.Errorf("beside volume-attach-limit, %v attachments are reserved", got)
 	}
 }
 
