@@ -27,6 +27,9 @@ const (
 	// writeTimeout is how long a VM waits for S3 that has not published the keys before.
 	writeTimeout  = 2 * time.Minute
 	writeInterval = 2 * time.Second
+	// cacheControl lets caches keep the objects for less than verifyTimeout. CloudFront keeps those without it for a
+	// day, in which no deploy with a new key would succeed.
+	cacheControl = "public, max-age=10"
 )
 
 // Config is what is published, and where.
@@ -148,7 +151,7 @@ func (c *Config) write(ctx context.Context, objects []object) error {
 		name := path.Join(c.Bucket.Prefix, o.path)
 		if _, err := client.PutObject(ctx, &s3.PutObjectInput{
 			Bucket: &c.Bucket.Name, Key: &name, Body: bytes.NewReader(o.content),
-			ContentType: aws.String("application/json"),
+			ContentType: aws.String("application/json"), CacheControl: aws.String(cacheControl),
 		}); err != nil {
 			return fmt.Errorf("write s3://%s/%s: %w", c.Bucket.Name, name, err)
 		}

@@ -347,6 +347,26 @@ func TestPublishWithoutS3(t *testing.T) {
 	}
 }
 
+// TestCachesKeepObjectsBriefly: a distribution of CloudFront shows a new key while pre-start still looks for it.
+func TestCachesKeepObjectsBriefly(t *testing.T) {
+	b := newBed(t, nil)
+	var written []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut {
+			written = append(written, r.Header.Get("Cache-Control"))
+		}
+		b.sim.Handler().ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	t.Setenv("AWS_ENDPOINT_URL", server.URL)
+	if err := b.publish(t); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"public, max-age=10", "public, max-age=10"}; !slices.Equal(written, want) {
+		t.Errorf("Cache-Control of the objects is %q, want %q", written, want)
+	}
+}
+
 // TestPublishWaitsForS3 is a new VM: its API server may not sign before the keys are published.
 func TestPublishWaitsForS3(t *testing.T) {
 	b := newBed(t, nil)
