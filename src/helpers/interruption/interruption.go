@@ -74,10 +74,10 @@ type Options struct {
 // Handler follows the interruptions of one VM.
 type Handler struct {
 	Options
-	reported map[string]bool // interruptions by id
-	drained  string          // the interruption for which this process has drained the node
-	failed   failedDrain     // the last one
-	failure  string          // the last one, logged already
+	logged, shown map[string]bool // interruptions by id
+	drained       string          // the interruption for which this process has drained the node
+	failed        failedDrain     // the last one
+	failure       string          // the last one, logged already
 }
 
 // failedDrain is tried again after a pause. It delays no drain for another interruption.
@@ -92,7 +92,7 @@ func New(options Options) *Handler {
 	if options.Interval == 0 {
 		options.Interval = DefaultInterval
 	}
-	return &Handler{Options: options, reported: map[string]bool{}}
+	return &Handler{Options: options, logged: map[string]bool{}, shown: map[string]bool{}}
 }
 
 // Run handles interruptions until ctx ends.
@@ -128,25 +128,31 @@ func (h *Handler) handle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var hidden error
 	for _, i := range announced {
-		h.report(ctx, i)
+		hidden = errors.Join(hidden, h.report(ctx, i))
 	}
 	due := slices.IndexFunc(announced, h.due)
 	if due < 0 {
-		return h.restore(ctx)
+		return errors.Join(hidden, h.restore(ctx))
 	}
-	return h.drain(ctx, announced[due])
+	return errors.Join(hidden, h.drain(ctx, announced[due]))
 }
 
-func (h *Handler) report(ctx context.Context, i cloud.Interruption) {
-	if h.reported[i.ID] {
-		return
+// report logs an interruption and shows it on the Node, each once.
+func (h *Handler) report(ctx context.Context, i cloud.Interruption) error {
+	if !h.logged[i.ID] {
+		h.logged[i.ID] = true
+		h.Log.Warn("interruption announced", "kind", i.Kind, "id", i.ID, "at", i.At, "what", i.Text)
 	}
-	h.reported[i.ID] = true
-	h.Log.Warn("interruption announced", "kind", i.Kind, "id", i.ID, "at", i.At, "what", i.Text)
+	if h.shown[i.ID] {
+		return nil
+	}
 	if err := h.Node.Report(ctx, i); err != nil {
-		h.Log.Error("the interruption is not shown on the Node", "id", i.ID, "error", err)
+		return fmt.Errorf("show the interruption %s on the Node: %w", i.ID, err)
 	}
+	h.shown[i.ID] = true
+	return nil
 }
 
 // due reports whether the node must be out of service for an interruption.

@@ -180,18 +180,35 @@ func TestFailuresAreRepeatedAndLoggedOnce(t *testing.T) {
 	b.unknown, b.node.fails = nil, errors.New("the API does not answer")
 	b.announced = []cloud.Interruption{spot(2 * time.Minute)}
 	b.look(0, "report spot-terminate", "drain spot-terminate in 1m25s")
-	b.look(5 * time.Second)
-	b.look(10*time.Second, "drain spot-terminate in 1m10s")
+	b.look(5*time.Second, "report spot-terminate")
+	b.look(10*time.Second, "report spot-terminate", "drain spot-terminate in 1m10s")
 	b.node.fails = nil
-	b.look(15*time.Second, "drain spot-terminate in 55s")
+	b.look(15*time.Second, "report spot-terminate", "drain spot-terminate in 55s")
 	b.look(5 * time.Second)
 	log := b.log.String()
 	for text, want := range map[string]int{
 		"metadata does not answer": 1, "drain the node for spot-terminate: the API does not answer": 1,
-		"interruptions are handled again": 1,
+		"interruption announced": 1, "interruptions are handled again": 1,
 	} {
 		if got := strings.Count(log, text); got != want {
 			t.Errorf("%q stands %d times in the log, want %d:\n%s", text, got, want, log)
+		}
+	}
+}
+
+// TestEventIsCreatedOnceTheAPIAnswers: people learn of maintenance by it, and can avert it.
+func TestEventIsCreatedOnceTheAPIAnswers(t *testing.T) {
+	b := newBed(t, nil)
+	b.announced = []cloud.Interruption{maintenance(time.Hour)}
+	b.node.fails = errors.New("the API does not answer")
+	b.look(0, "report event-1")
+	b.look(5*time.Second, "report event-1")
+	b.node.fails = nil
+	b.look(5*time.Second, "report event-1")
+	b.look(5 * time.Second)
+	for _, text := range []string{"interruption announced", "show the interruption event-1 on the Node"} {
+		if got := strings.Count(b.log.String(), text); got != 1 {
+			t.Errorf("%q stands %d times in the log, want 1:\n%s", text, got, &b.log)
 		}
 	}
 }
@@ -203,10 +220,10 @@ func TestFailedDrainDelaysNoOther(t *testing.T) {
 	b.announced = []cloud.Interruption{{ID: "rebalance", Kind: cloud.Risk}}
 	b.look(0, "report rebalance", "drain rebalance in 9m30s")
 	b.announced = slices.Insert(b.announced, 0, spot(2*time.Minute))
-	b.look(5*time.Second, "report spot-terminate", "drain spot-terminate in 1m25s")
-	b.look(5 * time.Second)
+	b.look(5*time.Second, "report spot-terminate", "report rebalance", "drain spot-terminate in 1m25s")
+	b.look(5*time.Second, "report spot-terminate", "report rebalance")
 	b.node.fails = nil
-	b.look(10*time.Second, "drain spot-terminate in 1m10s")
+	b.look(10*time.Second, "report spot-terminate", "report rebalance", "drain spot-terminate in 1m10s")
 	b.look(15 * time.Second)
 }
 
