@@ -9,7 +9,7 @@ import (
 type Interrupter interface {
 	Provider
 	// Interruptions returns what is announced for this machine at the moment, the most urgent first, none if nothing
-	// is. It asks instance metadata only.
+	// is. It asks instance metadata only. With an error, some may be missing.
 	Interruptions(ctx context.Context) ([]Interruption, error)
 }
 

@@ -55,7 +55,7 @@ type Node interface {
 
 // Options of a Handler.
 type Options struct {
-	// Announced returns the current interruptions of this VM, the most urgent first.
+	// Announced returns the interruptions of this VM, the most urgent first. With an error, some may be missing.
 	Announced func(context.Context) ([]cloud.Interruption, error)
 	Node      Node
 	// Marker is the file that says for which interruption the node was drained, so that another process of the handler
@@ -124,19 +124,20 @@ func (h *Handler) logFailure(err error) {
 
 // handle looks once. What fails is repeated by the next look.
 func (h *Handler) handle(ctx context.Context) error {
-	announced, err := h.Announced(ctx)
-	if err != nil {
-		return err
-	}
+	announced, unknown := h.Announced(ctx)
 	var hidden error
 	for _, i := range announced {
 		hidden = errors.Join(hidden, h.report(ctx, i))
 	}
 	due := slices.IndexFunc(announced, h.due)
-	if due < 0 {
-		return errors.Join(hidden, h.restore(ctx))
+	var err error
+	switch {
+	case due >= 0:
+		err = h.drain(ctx, announced[due])
+	case unknown == nil: // otherwise, what the node was drained for may still be announced
+		err = h.restore(ctx)
 	}
-	return errors.Join(hidden, h.drain(ctx, announced[due]))
+	return errors.Join(unknown, hidden, err)
 }
 
 // report logs an interruption and shows it on the Node, each once.
@@ -231,9 +232,8 @@ func (h *Handler) drainUntilTermination(ctx context.Context, i cloud.Interruptio
 
 // terminates reports whether a termination is announced. That this is not known ends no drain.
 func (h *Handler) terminates(ctx context.Context) bool {
-	announced, err := h.Announced(ctx)
-	termination := func(i cloud.Interruption) bool { return i.Kind == cloud.Termination }
-	return err == nil && slices.ContainsFunc(announced, termination)
+	announced, _ := h.Announced(ctx)
+	return slices.ContainsFunc(announced, func(i cloud.Interruption) bool { return i.Kind == cloud.Termination })
 }
 
 // timeout is how long evictions can take.

@@ -213,6 +213,21 @@ func TestEventIsCreatedOnceTheAPIAnswers(t *testing.T) {
 	}
 }
 
+// TestUnreadableNoticeHidesNoOther: with one that is not known, the node is drained for others, and not taken back.
+func TestUnreadableNoticeHidesNoOther(t *testing.T) {
+	b := newBed(t, nil)
+	b.unknown = errors.New("scheduled events cannot be read")
+	b.announced = []cloud.Interruption{spot(2 * time.Minute)}
+	b.look(0, "report spot-terminate", "drain spot-terminate in 1m30s")
+	b.announced = nil
+	b.look(5 * time.Second)
+	b.unknown = nil
+	b.look(5*time.Second, "restore")
+	if got := strings.Count(b.log.String(), "scheduled events cannot be read"); got != 1 {
+		t.Errorf("logged %d times, want 1:\n%s", got, &b.log)
+	}
+}
+
 // TestFailedDrainDelaysNoOther: a termination comes after the drain for a recommendation has failed.
 func TestFailedDrainDelaysNoOther(t *testing.T) {
 	b := newBed(t, func(o *Options) { o.DrainAtRisk = true })
@@ -262,6 +277,8 @@ func TestTerminationEndsAnotherDrain(t *testing.T) {
 				return []cloud.Interruption{rebalance}, nil
 			case 2:
 				return nil, errors.New("metadata does not answer")
+			case 4:
+				return []cloud.Interruption{spot(2 * time.Minute)}, errors.New("another notice cannot be read")
 			default:
 				return []cloud.Interruption{spot(2 * time.Minute), rebalance}, nil
 			}

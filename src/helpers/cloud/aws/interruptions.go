@@ -33,12 +33,13 @@ func (p *Provider) Interruptions(ctx context.Context) ([]cloud.Interruption, err
 	var action *metadata.SpotAction
 	var risk *time.Time
 	var events []metadata.ScheduledEvent
-	if err := awsclient.InParallel(
+	err = awsclient.InParallel(
 		func() (err error) { action, err = client.SpotAction(ctx); return },
 		func() (err error) { events, err = client.ScheduledEvents(ctx); return },
 		func() (err error) { risk, err = client.RebalanceRecommendation(ctx); return },
-	); err != nil {
-		return nil, fmt.Errorf("read interruptions from instance metadata: %w", err)
+	)
+	if err != nil { // one notice must not hide the others
+		err = fmt.Errorf("read interruptions from instance metadata: %w", err)
 	}
 	var list []cloud.Interruption
 	if action != nil {
@@ -67,5 +68,5 @@ func (p *Provider) Interruptions(ctx context.Context) ([]cloud.Interruption, err
 				risk.UTC().Format(time.RFC3339),
 		})
 	}
-	return list, nil
+	return list, err
 }

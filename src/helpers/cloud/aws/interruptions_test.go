@@ -76,6 +76,18 @@ func TestInterruptions(t *testing.T) {
 	}
 }
 
+// TestUnreadableNoticeHidesNoOther: two minutes are left after the notice of a Spot interruption.
+func TestUnreadableNoticeHidesNoOther(t *testing.T) {
+	f := newFake()
+	f.metadata[spotPath] = `{"action": "terminate", "time": "2017-09-18T08:22:00Z"}`
+	f.metadata[eventsPath] = `[{"NotBefore": "2019-01-21"}]`
+	f.start(t)
+	got, err := new(Provider).Interruptions(t.Context())
+	if len(got) != 1 || got[0].ID != "spot-terminate" || err == nil {
+		t.Errorf("got %v (%v), want spot-terminate, and an error", got, err)
+	}
+}
+
 func TestInterruptionsThatAreNotUnderstood(t *testing.T) {
 	for name, test := range map[string]struct {
 		path, content string
