@@ -2031,7 +2031,19 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			"reserved tag",
 			"ebs-csi-controller",
 			values{"extra_tags": values{"kubernetes.io/cluster/prod": "owned"}},
-			[]string{"extra_tags is", "kubernetes.io/*"},
+			[]string{"extra_tags is", "kubernetes.io*"},
+		},
+		{
+			"reserved prefix of a tag",
+			"ebs-csi-controller",
+			values{"extra_tags": values{"kubernetes.iox": "owned"}},
+			[]string{"extra_tags is", "kubernetes.io*"},
+		},
+		{
+			"tag of a snapshot's name",
+			"ebs-csi-controller",
+			values{"extra_tags": values{"CSIVolumeSnapshotName": "name"}},
+			[]string{"extra_tags is", "CSIVolumeSnapshotName"},
 		},
 		{
 			"comma in a tag",
