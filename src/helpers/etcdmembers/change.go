@@ -86,10 +86,13 @@ func (c *Config) enter(ctx context.Context, given answers, log *slog.Logger) err
 	}
 	given = given.given()
 	if len(given) == 0 {
-		if c.Bootstrap() {
-			return c.create(log)
+		if !c.Bootstrap() {
+			return c.nobodyAnswers()
 		}
-		return c.nobodyAnswers()
+		if err := c.checkOtherGroups(ctx, log); err != nil {
+			return err
+		}
+		return c.create(log)
 	}
 	if err := c.oneCluster(given); err != nil {
 		return poll.Permanent(err)

@@ -1,0 +1,97 @@
+package etcdmembers
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// records writes what the Director tells of this instance, of two in other groups at 127.0.0.2 and 127.0.0.3, and of one
+// in another deployment at 127.0.0.4.
+func (b *bench) records() {
+	b.t.Helper()
+	path := filepath.Join(b.t.TempDir(), "records.json")
+	content := fmt.Sprintf(`{"record_keys": ["id", "instance_group", "az", "network", "deployment", "ip", "domain"],
+		"record_infos": [
+			[%q, "etcd", "z1", "private", "prod", "127.0.0.1", "bosh"],
+			["id-7", "control", "z1", "private", "prod", "127.0.0.2", "bosh"],
+			["id-8", "worker", "z1", "private", "prod", "127.0.0.3", "bosh"],
+			["id-9", "control", "z1", "private", "other", "127.0.0.4", "bosh"]
+		]}`, b.config.Name())
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	b.config.Deployment = Deployment{Name: "prod", Domain: "bosh", Records: path}
+}
+
+// serveAt runs a server at the port of members of another address.
+func (b *bench) serveAt(address string, ca *authority, handler http.HandlerFunc) {
+	b.t.Helper()
+	own, err := url.Parse(b.config.Self)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(address, own.Port()))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(handler)
+	_ = server.Listener.Close()
+	server.Listener, server.Config.ErrorLog = listener, log.New(io.Discard, "", 0)
+	if ca == nil {
+		server.Start()
+	} else {
+		server.TLS = ca.server(b.t, "*.etcd.test")
+		server.StartTLS()
+	}
+	b.t.Cleanup(server.Close)
+}
+
+// TestNoEmptyClusterBesideOneInAnotherGroup: with use-separate-etcd.yml on a cluster that runs, the Director would
+// remove the members' disks from the control VMs next.
+func TestNoEmptyClusterBesideOneInAnotherGroup(t *testing.T) {
+	member := func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode([]Member{{ID: 7, PeerURLs: []string{"https://id-7.etcd.test:2380"}}})
+	}
+	starting := http.NotFound
+	for name, test := range map[string]struct {
+		prepare func(*bench)
+		want    string
+	}{
+		"a member in another group": {
+			func(b *bench) { b.records(); b.serveAt("127.0.0.2", b.ca, member) },
+			"control/id-7 (https://id-7.etcd.test:",
+		},
+		"no records yet":    {func(b *bench) { b.config.Deployment.Records = b.config.DataDir + "/none" }, ""},
+		"nothing listens":   {(*bench).records, ""},
+		"a foreign etcd":    {func(b *bench) { b.records(); b.serveAt("127.0.0.2", newAuthority(b.t), member) }, ""},
+		"a server of HTTP":  {func(b *bench) { b.records(); b.serveAt("127.0.0.2", nil, member) }, ""},
+		"no list":           {func(b *bench) { b.records(); b.serveAt("127.0.0.2", b.ca, starting) }, ""},
+		"other deployments": {func(b *bench) { b.records(); b.serveAt("127.0.0.4", b.ca, member) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.config.self().Bootstrap = true
+			test.prepare(b)
+			began := time.Now()
+			err := b.config.Prepare(t.Context(), quiet())
+			if test.want == "" {
+				passes(t, err)
+			} else {
+				fails(t, err, "members run in another instance group", test.want, "use-separate-etcd.yml")
+			}
+			if took := time.Since(began); took > 2*dialTimeout {
+				t.Errorf("took %s", took)
+			}
+		})
+	}
+}
