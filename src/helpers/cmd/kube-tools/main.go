@@ -30,6 +30,7 @@ func newCommand() *cobra.Command {
 		applyAddons(),
 		approveKubeletCSRs(),
 		checkAPIServerVersion(),
+		checkAlias(),
 		checkCSIDriver(),
 		checkCloudController(),
 		checkDriverImage(),

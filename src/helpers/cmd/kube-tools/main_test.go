@@ -33,7 +33,7 @@ func TestRefusesWrongArguments(t *testing.T) {
 	}{
 		"no command": {
 			nil,
-			"add-dns-address, apply-addons, approve-kubelet-csrs, check-apiserver-version, " +
+			"add-dns-address, apply-addons, approve-kubelet-csrs, check-alias, check-apiserver-version, " +
 				"check-cloud-controller, check-corefile, check-csi-driver, check-driver-image, check-etcd-space, " +
 				"check-kubelet-version, check-rotation, check-settings, completion, drain-node, " +
 				"etcd-maintenance, etcd-snapshot, handle-interruptions, " +

@@ -1,0 +1,24 @@
+package main
+
+import (
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"kubernetes-release/boshdns"
+)
+
+func checkAlias() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "check-alias",
+		Short: "Fail if the name of the API leads to VMs of a deployment that has had it for longer",
+	}
+	records := requirePath(command, "records", "what the Director tells of instances; nothing is compared without it")
+	name := command.Flags().String("name", "", "host `NAME` of the API")
+	deployment := command.Flags().String("deployment", "", "`NAME` of this deployment")
+	require(command, "name", "deployment")
+	command.RunE = func(*cobra.Command, []string) error {
+		return boshdns.CheckAlias(*records, *name, *deployment, slog.Default())
+	}
+	return command
+}
