@@ -11,11 +11,14 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"kubernetes-release/cloud/controller"
 	"kubernetes-release/cloud/driver"
 	"kubernetes-release/etcdmembers"
 	"kubernetes-release/etcdsnapshot"
 	"kubernetes-release/internal/strictjson"
+	joining "kubernetes-release/join"
 	"kubernetes-release/launcher"
 	"kubernetes-release/preflight"
 	"kubernetes-release/smoke"
@@ -249,7 +252,7 @@ var everything = map[string]values{
 		"join":    values{"port": 7443, "roles": []any{"kubernetes-node-role"}},
 		"metrics": values{"bind_address": "0.0.0.0"},
 		"node_taints": values{
-			"worker": []any{values{"key": "example.com/gpu", "value": "present", "effect": "NoSchedule"}},
+			"worker": []any{values{"key": "example.com/gpu", "value": true, "effect": "NoSchedule"}},
 		},
 	},
 	"aws-load-balancer-controller": {
@@ -643,6 +646,23 @@ func TestProgramsAcceptRenderedFiles(t *testing.T) {
 			if _, err := etcdsnapshot.Load(snapshots); err != nil {
 				t.Errorf("%s, %s: snapshots.json: %v", g.job, g.name, err)
 			}
+		}
+		if g.job == "kubelet-csr-approver" {
+			path := filepath.Join(t.TempDir(), "join.json")
+			if err := os.WriteFile(path, g.files["config/join.json"], 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := joining.LoadServer(path); err != nil {
+				t.Errorf("%s, %s: %v", g.job, g.name, err)
+			}
+		}
+		if g.job == "kubelet" {
+			// The fields of KubeletConfiguration that are texts and maps of texts: kubelet refuses numbers in them.
+			_ = decode[struct {
+				SystemReserved, KubeReserved, EvictionHard, EvictionSoft, EvictionSoftGracePeriod map[string]string
+				ContainerLogMaxSize                                                               string
+				RegisterWithTaints                                                                []corev1.Taint
+			}](t, g.files["config/config.json"])
 		}
 		if content, ok := g.files["config/preflight.json"]; ok {
 			if _, err := preflight.ParseConfig(content); err != nil {

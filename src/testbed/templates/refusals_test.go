@@ -331,6 +331,8 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			values{"encryption": values{"active_key": "key2"}},
 			[]string{`encryption.active_key is "key2"`, `one of ["key1"]`},
 		},
+		{"amounts as a text", "kubelet", values{"system_reserved": "cpu=1"},
+			[]string{`system_reserved is "cpu=1"`, "a map of names and amounts"}},
 		{"label that nodes cannot set", "kubelet", values{"labels": values{"node-role.kubernetes.io/worker": ""}},
 			[]string{"labels is", "node-role.kubernetes.io/worker", "use the job node-labeler"}},
 		{"zone, which nodes cannot set", "kubelet", values{"labels": values{"topology.kubernetes.io/zone": "z2"}},
