@@ -29,8 +29,9 @@ var topologies = []struct {
 	},
 	{
 		"Separate etcd VMs",
-		"For large clusters: etcd's latency does not depend on what API servers do, and control VMs have no state. " +
-			"Choose it at the first deploy.",
+		"For large clusters: etcd's latency does not depend on what API servers do, and control VMs have no " +
+			"persistent disk. Choose it at the first deploy. A recreated control VM does not refuse what it has no " +
+			"record of ([operations.md](operations.md#rotate)).",
 		deployment{ops: []string{"use-separate-etcd.yml"}, vars: etcdVars},
 	},
 	{"Single VM", "For evaluation. Nothing is highly available.", deployment{ops: []string{"single-vm.yml"}}},
