@@ -828,7 +828,19 @@ func TestCheckNetwork(t *testing.T) {
 				entry(90, false, true, "6", "10.0.0.0/16", 0, 65535),
 				entry(95, false, false, "6", "0.0.0.0/0", 40000, 50000),
 			),
-			[]string{"tcp 32768-60999 (answers to nodes) from 0.0.0.0/0", "rule 95 denies it"},
+			[]string{"tcp 1024-65535 (answers to nodes and pods) from 0.0.0.0/0", "rule 95 denies it"},
+		},
+		"only the ephemeral ports of Linux": {
+			own(
+				entry(90, false, true, "6", "10.0.0.0/16", 0, 65535),
+				entry(95, false, true, "6", "0.0.0.0/0", 32768, 65535),
+				entry(99, false, false, "6", "0.0.0.0/0", 0, 65535),
+			),
+			[]string{"tcp 1024-65535 (answers to nodes and pods) from 0.0.0.0/0", "rule 99 denies it"},
+		},
+		"ports of Services between node subnets": {
+			own(entry(95, false, false, "6", "10.0.32.0/20", 30000, 32767)),
+			[]string{"tcp 1024-65535 (answers to nodes and pods) from 10.0.32.0/20", "rule 95 denies it"},
 		},
 		"443 outward": {
 			own(entry(9, true, false, "6", "0.0.0.0/0", 443, 443)),
@@ -850,7 +862,7 @@ func TestCheckNetwork(t *testing.T) {
 				)
 			},
 			[]string{
-				"tcp 30000-32767 (ports of Services) from 10.0.101.0/24", "no rule allows it", "--rule-number 32764",
+				"tcp 1024-65535 (answers to nodes and pods) from 0.0.0.0/0", "no rule allows it", "--rule-number 32766",
 			},
 		},
 		"single ports": {func(w *store.World) {

@@ -15,10 +15,11 @@ import (
 	"kubernetes-release/preflight"
 )
 
-// Ports to which answers are sent: those of Linux (net.ipv4.ip_local_port_range), and those of load balancers and NAT
-// gateways.
+// Ports to which answers are sent. Nodes use more than those of Linux' net.ipv4.ip_local_port_range: flannel and
+// kube-proxy masquerade with random-fully, for which the kernel chooses any from 1024 on (nf_nat_l4proto_unique_tuple
+// in net/netfilter/nf_nat_core.c). The ports of Services are among them.
 var (
-	nodeAnswers     = ports{"tcp", 32768, 60999, "answers to nodes"}
+	nodeAnswers     = ports{"tcp", 1024, 65535, "answers to nodes and pods"}
 	balancerAnswers = ports{"tcp", 1024, 65535, "answers to load balancers and their clients"}
 	https           = ports{"tcp", 443, 443, "AWS and registries"}
 	servicePorts    = ports{"tcp", 30000, 32767, "ports of Services"}
