@@ -788,6 +788,15 @@ func TestCheckNetwork(t *testing.T) {
 			})
 		}
 	}
+	endpoints := func(w *store.World) {
+		w.RouteTables[0].Routes = w.RouteTables[0].Routes[:1]
+		for i, service := range []string{"ec2", "elasticloadbalancing", "sts"} {
+			w.VPCEndpoints = append(w.VPCEndpoints, store.VPCEndpoint{
+				ID: fmt.Sprintf("vpce-%d", i), VPC: awssim.LabVPC, Type: "Interface",
+				Service: "com.amazonaws.us-east-1." + service, PrivateDNS: true,
+			})
+		}
+	}
 	members := func(w *store.World) *store.SecurityGroup { return &w.SecurityGroups[1] }
 	tcp := func(from, to int, group string) store.Rule {
 		return store.Rule{Protocol: "tcp", FromPort: from, ToPort: to, Group: group}
@@ -800,15 +809,16 @@ func TestCheckNetwork(t *testing.T) {
 			func(w *store.World) { w.RouteTables[0].Routes = w.RouteTables[0].Routes[:1] },
 			[]string{"no default route, and no VPC endpoint of ec2, elasticloadbalancing, sts", "aws ec2 create-route"},
 		},
-		"endpoints": {func(w *store.World) {
-			w.RouteTables[0].Routes = w.RouteTables[0].Routes[:1]
-			for i, service := range []string{"ec2", "elasticloadbalancing", "sts"} {
-				w.VPCEndpoints = append(w.VPCEndpoints, store.VPCEndpoint{
-					ID: fmt.Sprintf("vpce-%d", i), VPC: awssim.LabVPC, Type: "Interface",
-					Service: "com.amazonaws.us-east-1." + service, PrivateDNS: true,
-				})
-			}
-		}, nil},
+		"endpoints": {endpoints, nil},
+		"endpoints, and an ACL for the VPC only": {
+			func(w *store.World) {
+				endpoints(w)
+				own()(w)
+				w.NetworkACLs[1].Entries = []store.ACLEntry{
+					entry(10, false, true, "-1", "10.0.0.0/16", 0, 0), entry(10, true, true, "-1", "10.0.0.0/16", 0, 0),
+				}
+			}, nil,
+		},
 		"a deleted NAT gateway": {
 			func(w *store.World) { w.RouteTables[0].Routes[1].Blackhole = true },
 			[]string{"state blackhole", "aws ec2 replace-route"},

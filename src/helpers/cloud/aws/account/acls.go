@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
+	"kubernetes-release/cloud/aws/resource"
 	"kubernetes-release/preflight"
 )
 
@@ -20,8 +21,10 @@ import (
 // in net/netfilter/nf_nat_core.c). The ports of Services are among them.
 var (
 	nodeAnswers     = ports{"tcp", 1024, 65535, "answers to nodes and pods"}
+	natAnswers      = ports{"tcp", 1024, 65535, "answers to a NAT gateway"}
 	balancerAnswers = ports{"tcp", 1024, 65535, "answers to load balancers and their clients"}
 	https           = ports{"tcp", 443, 443, "AWS and registries"}
+	natHTTPS        = ports{"tcp", 443, 443, "AWS and registries, by a NAT gateway"}
 	servicePorts    = ports{"tcp", 30000, 32767, "ports of Services"}
 )
 
@@ -31,6 +34,8 @@ type traffic struct {
 
 	egress  bool
 	network netip.Prefix
+	// advisory: whether the subnet has this traffic is not known.
+	advisory bool
 }
 
 func (t traffic) String() string {
@@ -39,6 +44,13 @@ func (t traffic) String() string {
 		direction = "to"
 	}
 	return fmt.Sprintf("%s (%s) %s %s", t.ports, t.what, direction, t.network)
+}
+
+func (t traffic) why() string {
+	if t.advisory {
+		return "nodes have no way to AWS and registries, if their NAT gateway is in this subnet"
+	}
+	return "nodes need it, or load balancers that forward to them"
 }
 
 // checkACLs looks for what the network ACLs of the subnets block. They are stateless, so answers need rules too. Rules
@@ -58,11 +70,15 @@ func (a *Account) checkACLs(ctx context.Context) (preflight.Outcome, error) {
 		}
 		acls = append(acls, page.NetworkAcls...)
 	}
+	tables, err := a.routeTables(ctx)
+	if err != nil {
+		return outcome, err
+	}
 	for _, id := range a.subnets() {
 		for i := range acls {
 			associated := func(s types.NetworkAclAssociation) bool { return aws.ToString(s.SubnetId) == id }
 			if slices.ContainsFunc(acls[i].Associations, associated) {
-				outcome.Findings = append(outcome.Findings, a.blocked(&acls[i], id, networks)...)
+				outcome.Findings = append(outcome.Findings, a.blocked(&acls[i], id, networks, tables)...)
 			}
 		}
 	}
@@ -71,15 +87,26 @@ func (a *Account) checkACLs(ctx context.Context) (preflight.Outcome, error) {
 }
 
 // required is the traffic of a subnet. Packets within a subnet pass no network ACL.
-func (a *Account) required(subnet string, networks map[string]netip.Prefix) []traffic {
-	all := netip.MustParsePrefix(anywhere)
-	isNode := slices.Contains(a.nodeSubnets(), subnet)
+func (a *Account) required(subnet string, networks map[string]netip.Prefix, tables []types.RouteTable) []traffic {
+	isNode, isPublic := slices.Contains(a.nodeSubnets(), subnet), slices.Contains(a.PublicSubnets, subnet)
 	var list []traffic
-	if isNode {
-		list = append(list, traffic{https, true, all}, traffic{nodeAnswers, false, all})
+	add := func(p ports, egress bool, network netip.Prefix) {
+		list = append(list, traffic{ports: p, egress: egress, network: network})
 	}
-	if slices.Contains(a.PublicSubnets, subnet) {
-		list = append(list, traffic{balancerAnswers, true, all})
+	if isNode {
+		for _, network := range reachable(tableOf(tables, subnet)) {
+			add(https, true, network)
+			add(nodeAnswers, false, network)
+		}
+	}
+	if isPublic {
+		add(balancerAnswers, true, resource.AnyAddress)
+	}
+	if isPublic && a.usesNAT(tables) { // whose subnet may be another one
+		list = append(
+			list, traffic{natHTTPS, true, resource.AnyAddress, true},
+			traffic{natAnswers, false, resource.AnyAddress, true},
+		)
 	}
 	for _, other := range a.subnets() {
 		network := networks[other]
@@ -88,27 +115,57 @@ func (a *Account) required(subnet string, networks map[string]netip.Prefix) []tr
 		}
 		if isNode && slices.Contains(a.nodeSubnets(), other) {
 			for _, p := range append(a.nodePorts(), nodeAnswers) {
-				list = append(list, traffic{p, true, network}, traffic{p, false, network})
+				add(p, true, network)
+				add(p, false, network)
 			}
 		}
 		if isNode && slices.Contains(a.PublicSubnets, other) {
-			list = append(list, traffic{servicePorts, false, network}, traffic{balancerAnswers, true, network})
+			add(servicePorts, false, network)
+			add(balancerAnswers, true, network)
 		}
-		if slices.Contains(a.PublicSubnets, subnet) && slices.Contains(a.nodeSubnets(), other) {
-			list = append(list, traffic{servicePorts, true, network}, traffic{balancerAnswers, false, network})
+		if isPublic && slices.Contains(a.nodeSubnets(), other) {
+			add(servicePorts, true, network)
+			add(balancerAnswers, false, network)
+			if a.usesNAT(tables) {
+				list = append(list, traffic{natHTTPS, false, network, true})
+			}
 		}
 	}
 	return list
 }
 
+// reachable are the networks that a subnet's nodes connect to at AWS' addresses: without routes to everywhere only
+// those of the VPC, where its endpoints are.
+func reachable(table *types.RouteTable) []netip.Prefix {
+	if table == nil {
+		return []netip.Prefix{resource.AnyAddress}
+	}
+	local := func(r types.Route) bool { return aws.ToString(r.GatewayId) == localRoute }
+	if networks := destinations(table, local); len(networks) > 0 && !isAnywhere(table) {
+		return networks
+	}
+	return []netip.Prefix{resource.AnyAddress}
+}
+
+// usesNAT reports whether packets of nodes take a NAT gateway.
+func (a *Account) usesNAT(tables []types.RouteTable) bool {
+	return slices.ContainsFunc(a.nodeSubnets(), func(id string) bool {
+		table := tableOf(tables, id)
+		return table != nil &&
+			slices.ContainsFunc(table.Routes, func(r types.Route) bool { return aws.ToString(r.NatGatewayId) != "" })
+	})
+}
+
 // blocked are the findings about one subnet: for each, a rule in front of the one that blocks.
-func (a *Account) blocked(acl *types.NetworkAcl, subnet string, networks map[string]netip.Prefix) []preflight.Finding {
+func (a *Account) blocked(
+	acl *types.NetworkAcl, subnet string, networks map[string]netip.Prefix, tables []types.RouteTable,
+) []preflight.Finding {
 	id := aws.ToString(acl.NetworkAclId)
 	slices.SortFunc(acl.Entries, func(x, y types.NetworkAclEntry) int {
 		return cmp.Compare(aws.ToInt32(x.RuleNumber), aws.ToInt32(y.RuleNumber))
 	})
 	var findings []preflight.Finding
-	for _, t := range a.required(subnet, networks) {
+	for _, t := range a.required(subnet, networks, tables) {
 		blocking := denies(acl.Entries, t)
 		if blocking == 0 {
 			continue
@@ -128,7 +185,7 @@ func (a *Account) blocked(acl *types.NetworkAcl, subnet string, networks map[str
 		}
 		findings = append(findings, preflight.Finding{
 			Resource: subnet + ", network ACL " + id, Wanted: "it allows " + t.String(), Found: found,
-			Why: "nodes need it, or load balancers that forward to them", Fix: []preflight.Fix{fix},
+			Why: t.why(), Advisory: t.advisory, Fix: []preflight.Fix{fix},
 		})
 	}
 	return findings
@@ -140,42 +197,56 @@ const lastEntry = 32767
 // protocols are the numbers by which network ACLs name protocols.
 var protocols = map[string]string{"tcp": "6", "udp": "17"}
 
-// denies returns the number of the rule that denies a part of the traffic, 0 if none does. Rules are in order. Those
-// that match a part of the network only are left out: an ACL may block single addresses.
+// denies returns the number of the first rule that denies a part of the traffic, 0 if none does. Rules that deny a part
+// of the network only are left out: an ACL may block single addresses. Those that allow one count together.
 func denies(entries []types.NetworkAclEntry, t traffic) int32 {
-	left := []ports{t.ports}
+	starts := []int32{t.from} // of ranges of ports to which the same rules apply
+	for _, e := range entries {
+		from, to := portRange(e)
+		for _, port := range []int32{from, to + 1} {
+			if t.from < port && port <= t.to {
+				starts = append(starts, port)
+			}
+		}
+	}
+	var blocking int32
+	for _, port := range starts {
+		if number := deniesPort(entries, t, port); number != 0 && (blocking == 0 || number < blocking) {
+			blocking = number
+		}
+	}
+	return blocking
+}
+
+// deniesPort is denies for one of the ports. Rules are in order.
+func deniesPort(entries []types.NetworkAclEntry, t traffic, port int32) int32 {
+	var allowed []netip.Prefix
 	for _, e := range entries {
 		network, err := netip.ParsePrefix(aws.ToString(e.CidrBlock))
 		protocol := aws.ToString(e.Protocol)
-		if err != nil || aws.ToBool(e.Egress) != t.egress || network.Bits() > t.network.Bits() ||
-			!network.Contains(t.network.Addr()) || protocol != "-1" && protocol != protocols[t.protocol] {
+		from, to := portRange(e)
+		if err != nil || aws.ToBool(e.Egress) != t.egress || port < from || to < port ||
+			protocol != "-1" && protocol != protocols[t.protocol] {
 			continue
 		}
-		from, to := int32(0), int32(65535)
-		if e.PortRange != nil && protocol != "-1" {
-			from, to = aws.ToInt32(e.PortRange.From), aws.ToInt32(e.PortRange.To)
-		}
-		var rest []ports
-		for _, p := range left {
-			if p.to < from || to < p.from {
-				rest = append(rest, p)
-				continue
+		if e.RuleAction == types.RuleActionAllow {
+			allowed = append(allowed, network)
+			if resource.Cover(allowed, t.network) {
+				return 0
 			}
-			if e.RuleAction == types.RuleActionDeny {
-				return aws.ToInt32(e.RuleNumber)
-			}
-			if p.from < from {
-				rest = append(rest, ports{p.protocol, p.from, from - 1, p.what})
-			}
-			if to < p.to {
-				rest = append(rest, ports{p.protocol, to + 1, p.to, p.what})
-			}
-		}
-		if left = rest; len(left) == 0 {
-			return 0
+		} else if resource.Cover([]netip.Prefix{network}, t.network) {
+			return aws.ToInt32(e.RuleNumber)
 		}
 	}
 	return lastEntry
+}
+
+// portRange are the ports of a rule.
+func portRange(e types.NetworkAclEntry) (from, to int32) {
+	if e.PortRange == nil || aws.ToString(e.Protocol) == "-1" {
+		return 0, 65535
+	}
+	return aws.ToInt32(e.PortRange.From), aws.ToInt32(e.PortRange.To)
 }
 
 // freeNumber is the highest free number of a rule before another one, 0 if there is none.

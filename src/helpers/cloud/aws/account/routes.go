@@ -3,6 +3,7 @@ package account
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
+	"kubernetes-release/cloud/aws/resource"
 	"kubernetes-release/preflight"
 )
 
@@ -26,14 +28,9 @@ func inVPC(vpc string) []types.Filter {
 // needs no public address, those of internet-facing load balancers by an internet gateway.
 func (a *Account) checkRoutes(ctx context.Context) (preflight.Outcome, error) {
 	var outcome preflight.Outcome
-	var tables []types.RouteTable
-	pages := ec2.NewDescribeRouteTablesPaginator(a.ec2, &ec2.DescribeRouteTablesInput{Filters: inVPC(a.vpc)})
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err != nil {
-			return outcome, err
-		}
-		tables = append(tables, page.RouteTables...)
+	tables, err := a.routeTables(ctx)
+	if err != nil {
+		return outcome, err
 	}
 	for _, id := range a.subnets() {
 		table := tableOf(tables, id)
@@ -48,6 +45,41 @@ func (a *Account) checkRoutes(ctx context.Context) (preflight.Outcome, error) {
 	}
 	outcome.Note = fmt.Sprintf("%d subnets", len(a.subnets()))
 	return outcome, nil
+}
+
+// routeTables are those of the VPC.
+func (a *Account) routeTables(ctx context.Context) ([]types.RouteTable, error) {
+	var tables []types.RouteTable
+	pages := ec2.NewDescribeRouteTablesPaginator(a.ec2, &ec2.DescribeRouteTablesInput{Filters: inVPC(a.vpc)})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, err
+		}
+		tables = append(tables, page.RouteTables...)
+	}
+	return tables, nil
+}
+
+// localRoute is the gateway of routes within the VPC.
+const localRoute = "local"
+
+// destinations are the IPv4 networks that selected routes of a table lead to.
+func destinations(table *types.RouteTable, selected func(types.Route) bool) []netip.Prefix {
+	var networks []netip.Prefix
+	for _, r := range table.Routes {
+		network, err := netip.ParsePrefix(aws.ToString(r.DestinationCidrBlock))
+		if err == nil && selected(r) { // others are IPv6 networks and prefix lists
+			networks = append(networks, network)
+		}
+	}
+	return networks
+}
+
+// isAnywhere reports whether routes lead everywhere: a default route, or several that are one together.
+func isAnywhere(table *types.RouteTable) bool {
+	all := func(types.Route) bool { return true }
+	return resource.Cover(destinations(table, all), resource.AnyAddress)
 }
 
 // tableOf is the route table of a subnet: the one that it is associated with, else the main one.

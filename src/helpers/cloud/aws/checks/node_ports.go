@@ -140,7 +140,9 @@ func admitBalancers(groups []resource.SecurityGroup, id string) bool {
 
 // admit reports whether rules admit a network to all NodePorts.
 func admit(groups []resource.SecurityGroup, network netip.Prefix) bool {
-	return atNodePorts(groups, func(rules []resource.IngressRule) bool { return covers(networksOf(rules), network) })
+	return atNodePorts(
+		groups, func(rules []resource.IngressRule) bool { return resource.Cover(networksOf(rules), network) },
+	)
 }
 
 // sources are the prefix lists with which rules admit addresses to all NodePorts, and the networks if they do so

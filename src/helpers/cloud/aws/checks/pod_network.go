@@ -6,6 +6,7 @@ import (
 
 	"kubernetes-release/cloud/aws/facts"
 	"kubernetes-release/cloud/aws/fixes"
+	"kubernetes-release/cloud/aws/resource"
 	"kubernetes-release/preflight"
 )
 
@@ -49,7 +50,7 @@ func checkPodIngress(f *facts.Facts) preflight.Outcome {
 	}
 	pods := netip.MustParsePrefix(f.Request.PodNetwork).Masked() // it is validated
 	switch {
-	case covers(admitted["tcp"], pods) && covers(admitted["udp"], pods):
+	case resource.Cover(admitted["tcp"], pods) && resource.Cover(admitted["udp"], pods):
 		return passed("%s", f.Request.PodNetwork)
 	case len(ids) == 0:
 		return instanceMissing(f)
@@ -73,22 +74,4 @@ func checkPodIngress(f *facts.Facts) preflight.Outcome {
 		Eventual: true,
 		Fix:      []preflight.Fix{fix},
 	})
-}
-
-// covers reports whether IPv4 networks contain all addresses of another one together.
-func covers(networks []netip.Prefix, all netip.Prefix) bool {
-	part := false
-	for _, n := range networks {
-		if n.Bits() <= all.Bits() && n.Contains(all.Addr()) {
-			return true
-		}
-		part = part || n.Overlaps(all)
-	}
-	if !part {
-		return false
-	}
-	upper := all.Addr().As4()
-	upper[all.Bits()/8] |= 1 << (7 - all.Bits()%8)
-	return covers(networks, netip.PrefixFrom(all.Addr(), all.Bits()+1)) &&
-		covers(networks, netip.PrefixFrom(netip.AddrFrom4(upper), all.Bits()+1))
 }

@@ -109,7 +109,7 @@ func checkReturnRoutes(f *facts.Facts, subnets []string) preflight.Outcome {
 		case len(ways) == 0:
 			gone = append(gone, id)
 			goneIn = append(goneIn, table.ID+" leads to "+strings.Join(slices.Compact(lost), ", ")+" (blackhole)")
-		case !covers(networks, resource.AnyAddress):
+		case !resource.Cover(networks, resource.AnyAddress):
 			partial = append(partial, id)
 			partialIn = append(partialIn, table.ID+" only for "+strings.Join(ways, ", "))
 		}

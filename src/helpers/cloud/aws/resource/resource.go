@@ -16,6 +16,24 @@ import (
 // AnyAddress is the destination of a default route.
 var AnyAddress = netip.MustParsePrefix("0.0.0.0/0")
 
+// Cover reports whether IPv4 networks contain all addresses of another one together.
+func Cover(networks []netip.Prefix, all netip.Prefix) bool {
+	part := false
+	for _, n := range networks {
+		if n.Bits() <= all.Bits() && n.Contains(all.Addr()) {
+			return true
+		}
+		part = part || n.Overlaps(all)
+	}
+	if !part {
+		return false
+	}
+	upper := all.Addr().As4()
+	upper[all.Bits()/8] |= 1 << (7 - all.Bits()%8)
+	return Cover(networks, netip.PrefixFrom(all.Addr(), all.Bits()+1)) &&
+		Cover(networks, netip.PrefixFrom(netip.AddrFrom4(upper), all.Bits()+1))
+}
+
 // Only reports whether no subnets but the given ones use the table.
 func (t RouteTable) Only(subnets []string) bool {
 	return !t.Main && !slices.ContainsFunc(t.Subnets, func(id string) bool { return !slices.Contains(subnets, id) })

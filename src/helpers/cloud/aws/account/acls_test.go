@@ -1,0 +1,103 @@
+package account
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+)
+
+// aclEntries are incoming TCP rules, numbered from 1.
+func aclEntries(rules ...traffic) []types.NetworkAclEntry {
+	var entries []types.NetworkAclEntry
+	for i, r := range rules {
+		e := entry(int32(i+1), r)
+		if r.what == "deny" {
+			e.RuleAction = types.RuleActionDeny
+		}
+		entries = append(entries, e)
+	}
+	return entries
+}
+
+func TestDenies(t *testing.T) {
+	rule := func(what string, from, to int32, network string) traffic {
+		return traffic{ports: ports{"tcp", from, to, what}, network: netip.MustParsePrefix(network)}
+	}
+	answers := rule("answers", 1024, 65535, "0.0.0.0/0")
+	for name, c := range map[string]struct {
+		entries []types.NetworkAclEntry
+		want    int32
+	}{
+		"no rules":     {nil, lastEntry},
+		"all":          {aclEntries(rule("", 0, 65535, "0.0.0.0/0")), 0},
+		"both halves":  {aclEntries(rule("", 0, 65535, "0.0.0.0/1"), rule("", 0, 65535, "128.0.0.0/1")), 0},
+		"one half":     {aclEntries(rule("", 0, 65535, "0.0.0.0/1")), lastEntry},
+		"half a range": {aclEntries(rule("", 32768, 65535, "0.0.0.0/0")), lastEntry},
+		"two ranges": {
+			aclEntries(rule("", 0, 32767, "0.0.0.0/0"), rule("", 32768, 65535, "0.0.0.0/0")), 0,
+		},
+		"two denials": {
+			aclEntries(
+				rule("", 1024, 40000, "0.0.0.0/0"), rule("deny", 50000, 50000, "0.0.0.0/0"),
+				rule("deny", 45000, 45000, "0.0.0.0/0"), rule("", 0, 65535, "0.0.0.0/0"),
+			), 2,
+		},
+		"a denied port after all": {
+			aclEntries(rule("", 0, 65535, "0.0.0.0/0"), rule("deny", 2000, 2000, "0.0.0.0/0")), 0,
+		},
+		"a blocked address": {
+			aclEntries(rule("deny", 0, 65535, "203.0.113.7/32"), rule("", 0, 65535, "0.0.0.0/0")), 0,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := denies(c.entries, answers); got != c.want {
+				t.Errorf("got %d, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+// TestRequiredTraffic: what nodes need of AWS is in the VPC if it has no way out.
+func TestRequiredTraffic(t *testing.T) {
+	a := &Account{Settings: &Settings{
+		Subnet1: "subnet-1", Subnet2: "subnet-2", Subnet3: "subnet-3", PublicSubnets: []string{"subnet-4"},
+	}}
+	network := netip.MustParsePrefix("10.0.0.0/16")
+	networks := map[string]netip.Prefix{
+		"subnet-1": network, "subnet-2": network, "subnet-3": network, "subnet-4": network,
+	}
+	local := types.Route{DestinationCidrBlock: aws.String("10.0.0.0/16"), GatewayId: aws.String("local")}
+	nat := func(cidr string) types.Route {
+		return types.Route{DestinationCidrBlock: &cidr, NatGatewayId: aws.String("nat-1")}
+	}
+	for name, c := range map[string]struct {
+		routes []types.Route
+		want   string
+		nat    bool
+	}{
+		"endpoints":     {[]types.Route{local}, "10.0.0.0/16", false},
+		"default route": {[]types.Route{local, nat(anywhere)}, anywhere, true},
+		"two halves":    {[]types.Route{local, nat("0.0.0.0/1"), nat("128.0.0.0/1")}, anywhere, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tables := []types.RouteTable{{
+				Routes: c.routes, Associations: []types.RouteTableAssociation{{Main: aws.Bool(true)}},
+			}}
+			if first := a.required("subnet-1", networks, tables)[0]; first.ports != https ||
+				first.network.String() != c.want {
+				t.Errorf("got %s, want it to %s", first, c.want)
+			}
+			count := 0
+			for _, traffic := range a.required("subnet-4", networks, tables) {
+				if traffic.advisory {
+					count++
+				}
+			}
+			if want := map[bool]int{true: 5}[c.nat]; count != want { // 443 out, answers, 443 from each node subnet
+				t.Errorf("%d of a NAT gateway, want %d", count, want)
+			}
+		})
+	}
+}
