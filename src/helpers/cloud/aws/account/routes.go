@@ -1,6 +1,7 @@
 package account
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -24,7 +25,7 @@ func inVPC(vpc string) []types.Filter {
 	return []types.Filter{{Name: aws.String("vpc-id"), Values: []string{vpc}}}
 }
 
-// checkRoutes looks at the route that packets to the internet take: those of nodes must get there by a target that
+// checkRoutes looks at the route that packets to the internet take: those of nodes should get there by a target that
 // needs no public address, those of internet-facing load balancers by an internet gateway.
 func (a *Account) checkRoutes(ctx context.Context) (preflight.Outcome, error) {
 	var outcome preflight.Outcome
@@ -32,13 +33,25 @@ func (a *Account) checkRoutes(ctx context.Context) (preflight.Outcome, error) {
 	if err != nil {
 		return outcome, err
 	}
-	for _, id := range a.subnets() {
-		table := tableOf(tables, id)
-		if table == nil {
-			continue // no VPC is without a main route table
+	for i := range tables {
+		var nodes, public []string
+		for _, id := range a.subnets() {
+			if tableOf(tables, id) != &tables[i] {
+				continue
+			}
+			if slices.Contains(a.nodeSubnets(), id) {
+				nodes = append(nodes, id)
+			}
+			if slices.Contains(a.PublicSubnets, id) {
+				public = append(public, id)
+			}
 		}
-		found, err := a.checkRoute(ctx, id, table)
+		found, err := a.checkNodeRoutes(ctx, tables, &tables[i], nodes)
 		if err != nil {
+			return outcome, err
+		}
+		outcome.Findings = append(outcome.Findings, found...)
+		if found, err = a.checkPublicRoutes(ctx, tables, &tables[i], public); err != nil {
 			return outcome, err
 		}
 		outcome.Findings = append(outcome.Findings, found...)
@@ -98,69 +111,194 @@ func tableOf(tables []types.RouteTable, subnet string) *types.RouteTable {
 	return main
 }
 
-func (a *Account) checkRoute(ctx context.Context, subnet string, table *types.RouteTable) ([]preflight.Finding, error) {
-	id := aws.ToString(table.RouteTableId)
-	finding := preflight.Finding{Resource: subnet + ", route table " + id}
-	at := slices.IndexFunc(
-		table.Routes, func(r types.Route) bool { return aws.ToString(r.DestinationCidrBlock) == anywhere },
-	)
-	operation := "create-route"
-	toInternet := false
-	if at >= 0 {
-		route := table.Routes[at]
-		operation = "replace-route"
-		toInternet = strings.HasPrefix(aws.ToString(route.GatewayId), "igw-")
-		finding.Found = "a default route to " + target(route)
-		if route.State == types.RouteStateBlackhole {
-			finding.Found += " with the state blackhole: the target is gone or detached"
-			toInternet = false
-		} else if public := slices.Contains(a.PublicSubnets, subnet); public == toInternet {
-			return nil, nil
-		}
+func toInternetGateway(r types.Route) bool {
+	return strings.HasPrefix(aws.ToString(r.GatewayId), "igw-")
+}
+
+func isBlackhole(r types.Route) bool { return r.State == types.RouteStateBlackhole }
+
+// leadsOut reports whether a route leads out of the VPC. Those of gateway endpoints, for a prefix list, do not; a
+// firewall's endpoint is the target of a network.
+func leadsOut(r types.Route) bool {
+	gateway := aws.ToString(r.GatewayId)
+	ofEndpoint := r.DestinationPrefixListId != nil && strings.HasPrefix(gateway, "vpce-")
+	return !isBlackhole(r) && gateway != localRoute && !ofEndpoint && r.DestinationIpv6CidrBlock == nil
+}
+
+// checkPublicRoutes are the findings about subnets with this table that internet-facing load balancers are in.
+func (a *Account) checkPublicRoutes(
+	ctx context.Context, tables []types.RouteTable, table *types.RouteTable, subnets []string,
+) ([]preflight.Finding, error) {
+	public := destinations(table, func(r types.Route) bool { return toInternetGateway(r) && !isBlackhole(r) })
+	if len(subnets) == 0 || resource.Cover(public, resource.AnyAddress) {
+		return nil, nil
 	}
-	change := fmt.Sprintf(
-		"%s --route-table-id %s --destination-cidr-block %s", a.awsEC2(operation), id, anywhere,
-	)
-	if slices.Contains(a.PublicSubnets, subnet) {
-		finding.Wanted = "a default route to the VPC's internet gateway"
-		finding.Why = "clients on the internet do not reach load balancers in this subnet"
+	lines, err := a.defaultRoute(ctx, tables, table, subnets, `--gateway-id "$gateway"`)
+	find := "gateway=$(" + a.awsEC2("describe-internet-gateways") +
+		" --filters Name=attachment.vpc-id,Values=" + a.vpc +
+		" --query 'InternetGateways[0].InternetGatewayId' --output text)"
+	return []preflight.Finding{{
+		Resource: resourceOf(subnets, table),
+		Wanted:   "a default route to the VPC's internet gateway",
+		Found:    cmp.Or(defaultTarget(table), "no default route"),
+		Why:      "clients on the internet do not reach load balancers in these subnets",
+		Fix: []preflight.Fix{{
+			Text:     "Route these subnets to the internet gateway; no other subnet gets a new route:",
+			Commands: append([]string{find}, lines...),
+		}},
+	}}, err
+}
+
+// checkNodeRoutes are the findings about subnets with this table that nodes are in.
+func (a *Account) checkNodeRoutes(
+	ctx context.Context, tables []types.RouteTable, table *types.RouteTable, subnets []string,
+) ([]preflight.Finding, error) {
+	private := func(r types.Route) bool { return leadsOut(r) && !toInternetGateway(r) }
+	if len(subnets) == 0 || resource.Cover(destinations(table, private), resource.AnyAddress) {
+		return nil, nil
+	}
+	finding := preflight.Finding{
+		Resource: resourceOf(subnets, table), Found: defaultTarget(table),
+		Wanted: "a default route to a NAT gateway or a transit gateway, or VPC endpoints of " +
+			strings.Join(endpoints, ", "),
+		Why: "nodes reach neither EC2 nor load balancing nor STS",
+	}
+	lines, err := a.defaultRoute(ctx, tables, table, subnets, `--nat-gateway-id "$nat"`)
+	if err != nil {
+		return nil, err
+	}
+	nat := preflight.Fix{
+		Text:     "Route these subnets to a NAT gateway in a public subnet; no other subnet gets a new route:",
+		Commands: append([]string{"nat=NAT_GATEWAY_ID"}, lines...),
+	}
+	switch {
+	case resource.Cover(destinations(table, leadsOut), resource.AnyAddress):
+		finding.Wanted = "public addresses of the VMs, or a default route to a NAT gateway"
+		finding.Why = "VMs have a public address only by auto_assign_public_ip: the CPI creates their network " +
+			"interface, for which the subnet's setting does not count"
+		finding.Advisory = true
 		finding.Fix = []preflight.Fix{{
-			Text: "Route the subnets of this table to the internet gateway. A private subnet that uses the table too " +
-				"needs another one first:",
-			Commands: []string{
-				"gateway=$(" + a.awsEC2("describe-internet-gateways") +
-					" --filters Name=attachment.vpc-id,Values=" + a.vpc +
-					" --query 'InternetGateways[0].InternetGatewayId' --output text)",
-				change + ` --gateway-id "$gateway"`,
-			},
+			Text: "Set auto_assign_public_ip: true in the cloud_properties of all VM types, if they do not have it. " +
+				"This is not visible here.",
 		}}
-		if finding.Found == "" {
-			finding.Found = "no default route"
+		if !slices.ContainsFunc(subnets, func(id string) bool { return slices.Contains(a.PublicSubnets, id) }) {
+			nat.Text = "Or route these subnets to a NAT gateway in a public subnet; no other subnet gets a new route:"
+			finding.Fix = append(finding.Fix, nat)
 		}
 		return []preflight.Finding{finding}, nil
+	case finding.Found != "":
+		finding.Fix = []preflight.Fix{nat}
+		return []preflight.Finding{finding}, nil
 	}
-	if toInternet {
-		public, err := a.publicAddresses(ctx, subnet)
-		if err != nil || public {
-			return nil, err
-		}
-		finding.Found += ", and VMs get no public address"
+	missing, err := a.missingEndpoints(ctx)
+	if err != nil || len(missing) == 0 {
+		return nil, err
 	}
-	if at < 0 {
-		missing, err := a.missingEndpoints(ctx)
-		if err != nil || len(missing) == 0 {
-			return nil, err
-		}
-		finding.Found = "no default route, and no VPC endpoint of " + strings.Join(missing, ", ")
+	finding.Found = "no default route, and no VPC endpoint of " + strings.Join(missing, ", ")
+	finding.Fix = []preflight.Fix{nat, {Text: "Or create VPC endpoints (docs/aws.md, Private clusters)."}}
+	if len(missing) < len(endpoints) {
+		finding.Why = "nodes do not reach " + strings.Join(missing, ", ")
+		finding.Fix = []preflight.Fix{a.createEndpoints(missing)}
 	}
-	finding.Wanted = "a default route to a NAT gateway or a transit gateway, or VPC endpoints of " +
-		strings.Join(endpoints, ", ")
-	finding.Why = "nodes reach neither EC2 nor load balancing nor STS"
-	finding.Fix = []preflight.Fix{{
-		Text:     "Route the subnets of this table to a NAT gateway in a public subnet:",
-		Commands: []string{"nat=NAT_GATEWAY_ID", change + ` --nat-gateway-id "$nat"`},
-	}}
+	// A participant of a shared VPC does not see its owner's endpoints.
+	if owner := aws.ToString(table.OwnerId); slices.ContainsFunc(table.Routes, leadsOut) || owner != a.id {
+		finding.Advisory = true
+		finding.Why += ", unless by other routes of the table, or by endpoints of the VPC's owner"
+	}
 	return []preflight.Finding{finding}, nil
+}
+
+func resourceOf(subnets []string, table *types.RouteTable) string {
+	return strings.Join(subnets, ", ") + ", route table " + aws.ToString(table.RouteTableId)
+}
+
+// defaultRouteOf is the route for all IPv4 addresses, nil if there is none.
+func defaultRouteOf(table *types.RouteTable) *types.Route {
+	for i, r := range table.Routes {
+		if aws.ToString(r.DestinationCidrBlock) == anywhere {
+			return &table.Routes[i]
+		}
+	}
+	return nil
+}
+
+// defaultTarget says where the default route leads, empty if there is none.
+func defaultTarget(table *types.RouteTable) string {
+	route := defaultRouteOf(table)
+	switch {
+	case route == nil:
+		return ""
+	case isBlackhole(*route):
+		return "a default route to " + target(*route) + " with the state blackhole: the target is gone or detached"
+	}
+	return "a default route to " + target(*route)
+}
+
+// defaultRoute are the commands that give exactly these subnets of a table a default route: in a table of their own, if
+// other subnets use theirs, which may be cut off otherwise, or open to the internet.
+func (a *Account) defaultRoute(
+	ctx context.Context, tables []types.RouteTable, table *types.RouteTable, subnets []string, to string,
+) ([]string, error) {
+	out, err := a.ec2.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{Filters: inVPC(a.vpc)})
+	if err != nil {
+		return nil, err
+	}
+	change := func(operation, id string) string {
+		return a.awsEC2(operation) + " --route-table-id " + id + " --destination-cidr-block " + anywhere + " " + to
+	}
+	other := func(s types.Subnet) bool {
+		id := aws.ToString(s.SubnetId)
+		return tableOf(tables, id) == table && !slices.Contains(subnets, id)
+	}
+	if !slices.ContainsFunc(out.Subnets, other) {
+		operation := "create-route"
+		if defaultRouteOf(table) != nil {
+			operation = "replace-route"
+		}
+		return []string{change(operation, aws.ToString(table.RouteTableId))}, nil
+	}
+	lines := []string{
+		"table=$(" + a.awsEC2("create-route-table") + " --vpc-id " + a.vpc +
+			" --query RouteTable.RouteTableId --output text)",
+		change("create-route", `"$table"`),
+	}
+	for _, id := range subnets {
+		line := a.awsEC2("associate-route-table") + " --subnet-id " + id
+		for _, association := range table.Associations {
+			if aws.ToString(association.SubnetId) == id {
+				line = a.awsEC2("replace-route-table-association") + " --association-id " +
+					aws.ToString(association.RouteTableAssociationId)
+			}
+		}
+		lines = append(lines, line+` --route-table-id "$table"`)
+	}
+	return lines, nil
+}
+
+// createEndpoints is the fix if single endpoints are missing. Their names do not begin alike in all partitions.
+func (a *Account) createEndpoints(services []string) preflight.Fix {
+	region := a.ec2.Options().Region
+	group := cmp.Or(a.group, `"$group"`)
+	lines := []string{
+		"endpoints=$(" + a.awsEC2("create-security-group") + " --vpc-id " + a.vpc +
+			" --group-name kubernetes-endpoints-" + a.Cluster +
+			" --description 'VPC endpoints of AWS services' --query GroupId --output text)",
+		a.awsEC2("authorize-security-group-ingress") + ` --group-id "$endpoints" --protocol tcp --port 443 ` +
+			"--source-group " + group,
+	}
+	for _, service := range services {
+		lines = append(
+			lines,
+			"service=$("+a.awsEC2("describe-vpc-endpoint-services")+
+				fmt.Sprintf(` --query "ServiceNames[?ends_with(@, '.%s.%s')] | [0]" --output text)`, region, service),
+			a.awsEC2("create-vpc-endpoint")+" --vpc-id "+a.vpc+
+				` --vpc-endpoint-type Interface --service-name "$service" --subnet-ids `+
+				strings.Join(a.nodeSubnets(), " ")+` --security-group-ids "$endpoints" --private-dns-enabled`,
+		)
+	}
+	return preflight.Fix{
+		Text: "Create the missing endpoints, with a security group that lets the nodes connect:", Commands: lines,
+	}
 }
 
 // target is the ID that a route leads to.
@@ -176,16 +314,7 @@ func target(r types.Route) string {
 	return "an unknown target"
 }
 
-// publicAddresses reports whether VMs get a public address in a subnet.
-func (a *Account) publicAddresses(ctx context.Context, subnet string) (bool, error) {
-	out, err := a.ec2.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{SubnetIds: []string{subnet}})
-	if err != nil {
-		return false, err
-	}
-	return aws.ToBool(out.Subnets[0].MapPublicIpOnLaunch), nil
-}
-
-// missingEndpoints are the required services that have no endpoint in the VPC.
+// missingEndpoints are the required services that have no available endpoint in the VPC.
 func (a *Account) missingEndpoints(ctx context.Context) ([]string, error) {
 	missing := slices.Clone(endpoints)
 	pages := ec2.NewDescribeVpcEndpointsPaginator(a.ec2, &ec2.DescribeVpcEndpointsInput{Filters: inVPC(a.vpc)})
@@ -195,6 +324,9 @@ func (a *Account) missingEndpoints(ctx context.Context) ([]string, error) {
 			return nil, err
 		}
 		for _, e := range page.VpcEndpoints {
+			if !strings.EqualFold(string(e.State), string(types.StateAvailable)) { // EC2 writes it in lower case
+				continue
+			}
 			missing = slices.DeleteFunc(missing, func(name string) bool {
 				return strings.HasSuffix(aws.ToString(e.ServiceName), "."+name)
 			})
