@@ -907,8 +907,8 @@ func TestCheckNetwork(t *testing.T) {
 		"single ports": {func(w *store.World) {
 			g := members(w)
 			g.Ingress = append(
-				g.Ingress[1:], tcp(6443, 6444, g.ID), tcp(2379, 2380, g.ID), tcp(10250, 10250, g.ID),
-				tcp(8853, 8853, g.ID),
+				g.Ingress[1:], tcp(6443, 6444, g.ID), tcp(2379, 2379, g.ID), tcp(2380, 2380, g.ID),
+				tcp(10250, 10250, g.ID), tcp(8853, 8853, g.ID),
 				store.Rule{Protocol: "udp", FromPort: 8472, ToPort: 8472, CIDR: "10.0.0.0/16"},
 			)
 		}, nil},
@@ -922,7 +922,7 @@ func TestCheckNetwork(t *testing.T) {
 		}},
 		"only HTTPS leaves": {func(w *store.World) {
 			members(w).Egress = []store.Rule{{Protocol: "tcp", FromPort: 443, ToPort: 443, CIDR: "0.0.0.0/0"}}
-		}, []string{"outgoing traffic between nodes at tcp 2379-2380"}},
+		}, []string{"outgoing traffic between nodes at tcp 2380"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, err := good.Clone()

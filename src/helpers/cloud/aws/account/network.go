@@ -300,7 +300,11 @@ func (a *Account) membersStep() step {
 			return false, err
 		}
 		networks, err := a.networks(ctx)
-		return err == nil && len(a.closed(group.IpPermissions, networks)) == 0, err
+		if err != nil {
+			return false, err
+		}
+		closed, _ := a.closed(group.IpPermissions, networks)
+		return len(closed) == 0, nil
 	}
 	return s
 }

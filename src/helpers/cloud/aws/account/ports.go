@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
+	"kubernetes-release/cloud/aws/resource"
 	"kubernetes-release/preflight"
 )
 
@@ -20,7 +21,8 @@ func (a *Account) nodePorts() []ports {
 		{"tcp", 6443, 6443, "nodes to the API"},
 		{"tcp", 6444, 6444, "nodes join"},
 		{"tcp", 10250, 10250, "API to kubelets: logs and exec"},
-		{"tcp", 2379, 2380, "etcd, between control VMs"},
+		{"tcp", 2379, 2379, "clients of etcd, between control VMs"},
+		{"tcp", 2380, 2380, "etcd, between control VMs"},
 		{"tcp", 8853, 8853, "bosh-dns asks for the health of VMs"},
 	}
 	if !a.Policy.CloudRoutes {
@@ -30,18 +32,29 @@ func (a *Account) nodePorts() []ports {
 }
 
 // closed are the ports that the rules of a security group, for one direction, do not open for its own members: by
-// the group, or by the networks of all node subnets.
-func (a *Account) closed(permissions []types.IpPermission, networks map[string]netip.Prefix) []ports {
-	var list []ports
+// the group, or by the networks of all node subnets. What is in prefix lists is not read, so uncertain are the closed
+// ports of which a rule has one.
+func (a *Account) closed(
+	permissions []types.IpPermission, networks map[string]netip.Prefix,
+) (list []ports, uncertain []ports) {
 	for _, p := range a.nodePorts() {
-		opens := func(permission types.IpPermission) bool {
-			return opensPorts(permission, p) && (a.ownMembers(permission) || a.ownNetworks(permission, networks))
+		var opening types.IpPermission // all rules with the port together
+		for _, permission := range permissions {
+			if opensPorts(permission, p) {
+				opening.UserIdGroupPairs = append(opening.UserIdGroupPairs, permission.UserIdGroupPairs...)
+				opening.IpRanges = append(opening.IpRanges, permission.IpRanges...)
+				opening.PrefixListIds = append(opening.PrefixListIds, permission.PrefixListIds...)
+			}
 		}
-		if !slices.ContainsFunc(permissions, opens) {
+		switch {
+		case a.ownMembers(opening) || a.ownNetworks(opening, networks):
+		case len(opening.PrefixListIds) > 0:
+			uncertain = append(uncertain, p)
+		default:
 			list = append(list, p)
 		}
 	}
-	return list
+	return list, uncertain
 }
 
 func opensPorts(permission types.IpPermission, p ports) bool {
@@ -57,16 +70,14 @@ func (a *Account) ownMembers(permission types.IpPermission) bool {
 }
 
 func (a *Account) ownNetworks(permission types.IpPermission, networks map[string]netip.Prefix) bool {
-	for _, id := range a.nodeSubnets() {
-		covers := func(r types.IpRange) bool {
-			network, err := netip.ParsePrefix(aws.ToString(r.CidrIp))
-			return err == nil && network.Bits() <= networks[id].Bits() && network.Contains(networks[id].Addr())
-		}
-		if !slices.ContainsFunc(permission.IpRanges, covers) {
-			return false
+	var admitted []netip.Prefix
+	for _, r := range permission.IpRanges {
+		if network, err := netip.ParsePrefix(aws.ToString(r.CidrIp)); err == nil {
+			admitted = append(admitted, network)
 		}
 	}
-	return true
+	closed := func(id string) bool { return !resource.Cover(admitted, networks[id]) }
+	return !slices.ContainsFunc(a.nodeSubnets(), closed)
 }
 
 // checkPorts names the single ports that rules of the nodes' group leave closed between nodes, in both directions.
@@ -87,8 +98,9 @@ func (a *Account) checkPorts(ctx context.Context) (preflight.Outcome, error) {
 		{"incoming", "authorize-security-group-ingress", group.IpPermissions},
 		{"outgoing", "authorize-security-group-egress", group.IpPermissionsEgress},
 	} {
-		for _, p := range a.closed(direction.permissions, networks) {
-			outcome.Findings = append(outcome.Findings, preflight.Finding{
+		closed, uncertain := a.closed(direction.permissions, networks)
+		for _, p := range slices.Concat(closed, uncertain) {
+			finding := preflight.Finding{
 				Resource: a.group, Wanted: "a rule for " + direction.name + " traffic between nodes at " + p.String(),
 				Found: "none", Why: p.what, Fix: []preflight.Fix{{
 					Text: "Allow it:", Commands: []string{
@@ -96,7 +108,12 @@ func (a *Account) checkPorts(ctx context.Context) (preflight.Outcome, error) {
 							permissionWord(p, a.group),
 					},
 				}},
-			})
+			}
+			if slices.Contains(uncertain, p) {
+				finding.Found, finding.Advisory = "a rule with a prefix list, which is not read", true
+				finding.Fix[0].Text = "Allow it, unless the networks of all node subnets are in the prefix list:"
+			}
+			outcome.Findings = append(outcome.Findings, finding)
 		}
 	}
 	return outcome, nil
