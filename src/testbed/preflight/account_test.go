@@ -701,6 +701,37 @@ func TestCheckAccount(t *testing.T) {
 	}
 }
 
+// TestCheckAccountSeverities: an operator can accept what a check finds.
+func TestCheckAccountSeverities(t *testing.T) {
+	simulateAccount(t, awssim.EmptyWorld(netip.MustParsePrefix("10.0.0.0/16"))) // that of aws-vars.yml
+	file := variablesFile(t)
+	if code, stdout, stderr := prepare(t, file); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = bytes.ReplaceAll(text, []byte("\naz2: us-east-1b"), []byte("\naz2: us-east-1a"))
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for argument, want := range map[string]struct {
+		code int
+		text string
+	}{
+		"--check=account-egress=off":   {1, "FAIL account-subnets"},
+		"--check=account-subnets=warn": {0, "WARN account-subnets"},
+		"--check=account-subnets=off":  {0, "0 warnings, 0 skipped, 7 passed"},
+		"--check=account-subnet=off":   {1, `"account-subnet" is not a check`},
+	} {
+		code, stdout, stderr := account(t, "--vars", file, "--cluster", "prod", argument)
+		if code != want.code || !strings.Contains(stdout+stderr, want.text) {
+			t.Errorf("%s: exit code %d, want %q in\n%s%s", argument, code, want.text, stdout, stderr)
+		}
+	}
+}
+
 // TestCheckAccountInOneRegion: policies that deny all other regions deny nothing that a cluster needs.
 func TestCheckAccountInOneRegion(t *testing.T) {
 	sim, _ := simulateAccount(t, awssim.EmptyWorld(netip.MustParsePrefix("10.0.0.0/16"))) // that of aws-vars.yml

@@ -63,6 +63,7 @@ func (f *accountFlags) account(command *cobra.Command) (*account.Account, error)
 func newAccountCommand() *cobra.Command {
 	var flags accountFlags
 	var output string
+	var checks map[string]string
 	command := &cobra.Command{
 		Use:   "account --vars FILE --cluster NAME",
 		Short: "Check an AWS account before a cluster's first VM exists, with your own credentials",
@@ -82,6 +83,10 @@ Exit codes: 0 if no check failed, 1 if a check failed.`,
 			if err != nil {
 				return err
 			}
+			a.Checks = map[string]preflight.Severity{}
+			for id, severity := range checks {
+				a.Checks[id] = preflight.Severity(severity)
+			}
 			report, err := a.Check(command.Context())
 			if err != nil {
 				return err
@@ -100,6 +105,9 @@ Exit codes: 0 if no check failed, 1 if a check failed.`,
 	}
 	flags.register(command)
 	command.Flags().StringVar(&output, "output", "text", "`FORMAT` of the report: text or json")
+	command.Flags().StringToStringVar(
+		&checks, "check", nil, "severity of a check, `ID=warn` to accept what it finds, or ID=off; can be repeated",
+	)
 	command.AddCommand(newPrepareCommand(), newTerraformCommand())
 	return command
 }

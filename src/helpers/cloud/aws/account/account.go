@@ -17,6 +17,7 @@ import (
 
 	cloudaws "kubernetes-release/cloud/aws"
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/preflight"
 )
 
 // Account is what a cluster requires of an AWS account, and the clients that create it.
@@ -26,6 +27,8 @@ type Account struct {
 	// fixes repeat.
 	Policy  cloudaws.PolicyOptions
 	Options []string
+	// Checks overrides the severity of checks by id.
+	Checks map[string]preflight.Severity
 	// Replace has Prepare replace policies that have more statements, or are of another cluster.
 	Replace bool
 	// Out gets a line for each step.

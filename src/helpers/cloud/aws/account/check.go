@@ -31,13 +31,8 @@ const (
 // may do.
 func (a *Account) Check(ctx context.Context) (*preflight.Report, error) {
 	started := a.clock.Now()
-	steps, err := a.steps(ctx)
-	if err != nil {
-		return nil, err
-	}
-	config := preflight.Config{Provider: "aws", Cluster: a.Cluster, Role: "account", Mode: preflight.ModeEnforce}
-	var results []preflight.Result
-	for _, c := range []struct {
+	var steps []step
+	checks := []struct {
 		id, title string
 		run       func(context.Context) (preflight.Outcome, error)
 	}{
@@ -52,13 +47,31 @@ func (a *Account) Check(ctx context.Context) (*preflight.Report, error) {
 		{"account-ports", "nodes reach each other at the ports that they need", a.checkPorts},
 		{"account-routes", "nodes and load balancers have a way to the internet", a.checkRoutes},
 		{"account-network-acls", "network ACLs let nodes and load balancers communicate", a.checkACLs},
-	} {
+	}
+	known := make([]preflight.Check, len(checks))
+	for i, c := range checks {
+		known[i] = preflight.Check{ID: c.id, Title: c.title, Severity: preflight.Fail}
+	}
+	if err := preflight.ValidateOverrides(a.Checks, known); err != nil {
+		return nil, err
+	}
+	var err error
+	if steps, err = a.steps(ctx); err != nil {
+		return nil, err
+	}
+	config := preflight.Config{
+		Provider: "aws", Cluster: a.Cluster, Role: "account", Mode: preflight.ModeEnforce, Checks: a.Checks,
+	}
+	var results []preflight.Result
+	for i, c := range checks {
+		if a.Checks[c.id] == preflight.Off {
+			continue
+		}
 		outcome, err := c.run(ctx)
 		if err != nil {
 			outcome.Skip = err.Error()
 		}
-		check := preflight.Check{ID: c.id, Title: c.title, Severity: preflight.Fail}
-		if result, ok := config.Grade(check, outcome); ok {
+		if result, ok := config.Grade(known[i], outcome); ok {
 			results = append(results, result)
 		}
 	}
