@@ -593,6 +593,46 @@ func TestDirectorWithLongPolicies(t *testing.T) {
 	}
 }
 
+// TestRoleWithLongPolicies: IAM allows 10,240 characters to the inline policies of a role. One with the permissions in
+// other policies needs no policy of that name.
+func TestRoleWithLongPolicies(t *testing.T) {
+	sim, _ := simulateAccount(t, awssim.EmptyWorld(netip.MustParsePrefix("10.0.0.0/16"))) // that of aws-vars.yml
+	file := variablesFile(t)
+	if code, stdout, stderr := prepare(t, file); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	update := func(change func(policies map[string]iam.Policy)) {
+		t.Helper()
+		if err := sim.Update(func(w *store.World) error {
+			change(store.Find(w.Roles, "kubernetes-control").Policies)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var generated iam.Policy
+	update(func(policies map[string]iam.Policy) {
+		generated = policies["kubernetes"]
+		delete(policies, "kubernetes")
+		policies["others"] = iam.Policy{Version: "2012-10-17", Statement: iam.Statements{{
+			Effect: "Allow", Action: iam.Strings{"s3:GetObject"},
+			Resource: iam.Strings{"arn:aws:s3:::" + strings.Repeat("b", 9000)},
+		}}}
+	})
+	code, stdout, stderr := prepare(t, file)
+	if code != 1 || !strings.Contains(stderr, "aws iam create-policy --policy-name kubernetes-control") ||
+		!strings.Contains(stderr, "aws iam attach-role-policy --role-name kubernetes-control --policy-arn arn:") {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	update(func(policies map[string]iam.Policy) { policies["managed"] = generated })
+	if code, stdout, stderr := account(t, "--vars", file, "--cluster", "prod"); code != 0 {
+		t.Errorf("check with managed policies: exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if code, stdout, stderr := prepare(t, file); code != 0 || strings.Contains(stdout, "created") {
+		t.Errorf("with managed policies: exit code %d\n%s%s", code, stdout, stderr)
+	}
+}
+
 // TestPrepareRefusesPlaceholders: the file as it is in the repository names nothing that exists.
 func TestPrepareRefusesPlaceholders(t *testing.T) {
 	sim, _ := simulateAccount(t, emptyAccount())

@@ -115,40 +115,53 @@ func (a *Account) checkSteps(ctx context.Context, steps []step) (preflight.Outco
 // permissions boundary or the organization may deny it.
 func (a *Account) checkRoles(ctx context.Context) (preflight.Outcome, error) {
 	var outcome preflight.Outcome
-	actions := 0
+	total := 0
 	for _, role := range []preflight.Role{preflight.Control, preflight.Worker} {
-		policy, err := cloudaws.NewPolicy(a.policyOptions(role))
+		findings, actions, err := a.checkRole(ctx, role)
 		if err != nil {
 			return outcome, err
 		}
-		why := fmt.Sprintf("%s VMs call these actions", role)
-		for _, s := range policy.Statement {
-			if s.NeedsAbsentTag() { // IAM's answers without a key of a condition may be wrong; others have the actions
-				continue
-			}
-			answers, err := a.ask(ctx, "role/"+a.roles()[role], s, policy)
-			if err != nil {
-				return outcome, err
-			}
-			actions += len(s.Action)
-			outcome.Findings = append(outcome.Findings, unknown(answers, "role "+a.roles()[role], "", why)...)
-			if len(answers.Denied) > 0 {
-				denied := slices.Sorted(maps.Keys(answers.Denied))
-				outcome.Findings = append(outcome.Findings, preflight.Finding{
-					Resource: "role " + a.roles()[role],
-					Wanted:   "IAM allows " + strings.Join(denied, ", "),
-					Found:    "denied",
-					Why:      why,
-					Fix: append(a.prepareFix(), preflight.Fix{
-						Text: "or, if the policy is there: look for a deny in other policies, the permissions " +
-							"boundary and the organization",
-					}),
-				})
-			}
+		total += actions
+		outcome.Findings = append(outcome.Findings, findings...)
+	}
+	outcome.Note = fmt.Sprintf("%d actions, according to IAM", total)
+	return outcome, nil
+}
+
+// checkRole is what IAM does not allow one of the roles, of a number of actions.
+func (a *Account) checkRole(
+	ctx context.Context, role preflight.Role,
+) (findings []preflight.Finding, actions int, err error) {
+	policy, err := cloudaws.NewPolicy(a.policyOptions(role))
+	if err != nil {
+		return nil, 0, err
+	}
+	why := fmt.Sprintf("%s VMs call these actions", role)
+	for _, s := range policy.Statement {
+		if s.NeedsAbsentTag() { // IAM's answers without a key of a condition may be wrong; others have the actions
+			continue
+		}
+		answers, err := a.ask(ctx, "role/"+a.roles()[role], s, policy)
+		if err != nil {
+			return nil, 0, err
+		}
+		actions += len(s.Action)
+		findings = append(findings, unknown(answers, "role "+a.roles()[role], "", why)...)
+		if len(answers.Denied) > 0 {
+			denied := slices.Sorted(maps.Keys(answers.Denied))
+			findings = append(findings, preflight.Finding{
+				Resource: "role " + a.roles()[role],
+				Wanted:   "IAM allows " + strings.Join(denied, ", "),
+				Found:    "denied",
+				Why:      why,
+				Fix: append(a.prepareFix(), preflight.Fix{
+					Text: "or, if the policy is there: look for a deny in other policies, the permissions " +
+						"boundary and the organization",
+				}),
+			})
 		}
 	}
-	outcome.Note = fmt.Sprintf("%d actions, according to IAM", actions)
-	return outcome, nil
+	return findings, actions, nil
 }
 
 func (a *Account) checkPassRole(ctx context.Context) (preflight.Outcome, error) {

@@ -17,6 +17,7 @@ import (
 	cloudaws "kubernetes-release/cloud/aws"
 	"kubernetes-release/cloud/aws/arn"
 	"kubernetes-release/cloud/aws/fixes"
+	"kubernetes-release/cloud/aws/iampolicy"
 	"kubernetes-release/preflight"
 )
 
@@ -63,7 +64,7 @@ func (a *Account) roleSteps(ctx context.Context) ([]step, error) {
 			return nil, err
 		}
 		name := a.roles()[role]
-		own := []step{a.roleStep(name), a.policyStep(name, document), a.profileStep(name), a.memberStep(name)}
+		own := []step{a.roleStep(name), a.policyStep(role, document), a.profileStep(name), a.memberStep(name)}
 		existing, err := a.findRole(ctx, name)
 		if err != nil {
 			return nil, err
@@ -118,11 +119,45 @@ func (a *Account) roleStep(name string) step {
 	}
 }
 
-func (a *Account) policyStep(role, document string) step {
-	policy := a.rolePolicy(role, policyName, document)
-	s := policy.step(fmt.Sprintf("inline policy %s of the role %s", policyName, role))
+// policyStep is the policy of a role. A role without it that may do the same by others, such as managed policies where
+// an inline one is too long, needs none.
+func (a *Account) policyStep(role preflight.Role, document string) step {
+	name := a.roles()[role]
+	policy := a.rolePolicy(name, policyName, document)
+	s := policy.step(fmt.Sprintf("inline policy %s of the role %s, or others", policyName, name))
 	s.mayCreate = guard{a, policy}.mayReplace
+	own := s.exists
+	s.exists = func(ctx context.Context) (bool, error) {
+		if exists, err := own(ctx); exists || err != nil {
+			return exists, err
+		}
+		if present, err := s.present(ctx); present || err != nil {
+			return false, err
+		}
+		findings, _, err := a.checkRole(ctx, role)
+		return err == nil && len(findings) == 0, nil // who may not ask IAM gives the permission
+	}
+	s.create = func(ctx context.Context) error {
+		err := policy.put(ctx)
+		if errorCode(err) == "LimitExceeded" {
+			return fmt.Errorf("%w\n%s", err, a.managedOfRole(role))
+		}
+		return err
+	}
 	return s
+}
+
+// managedOfRole says what to do if the inline policies of a role are too long together.
+func (a *Account) managedOfRole(role preflight.Role) string {
+	policy, err := cloudaws.NewPolicy(a.policyOptions(role))
+	if err != nil {
+		return err.Error()
+	}
+	var documents []string
+	for _, part := range policy.Split(iampolicy.ManagedLimit) {
+		documents = append(documents, part.Compact())
+	}
+	return a.managedInstead("role", a.roles()[role], a.roles()[role], documents...)
 }
 
 // inlinePolicy is a policy of a role or of a user.
@@ -321,13 +356,23 @@ func (a *Account) directorSteps() []step {
 	return []step{s}
 }
 
-// managedInstead says what to do if the inline policies of the Director are too long together: IAM allows 2,048
-// characters to a user.
-func (a *Account) managedInstead(kind, owner, name, document string) string {
-	policy := "arn:" + a.partition + ":iam::" + a.id + ":policy/" + name
-	return strings.Join([]string{
-		"Its inline policies would be too long together. Create a managed policy, then prepare the account again:",
-		fixes.Line("aws", "iam", "create-policy", "--policy-name", name, "--policy-document", document),
-		fixes.Line("aws", "iam", "attach-"+kind+"-policy", "--"+kind+"-name", owner, "--policy-arn", policy),
-	}, "\n")
+// managedInstead says what to do if the inline policies of the Director, or of a role, are too long together: IAM
+// allows 2,048 characters to a user, and 10,240 to a role.
+func (a *Account) managedInstead(kind, owner, name string, documents ...string) string {
+	lines := []string{
+		"Its inline policies would be too long together. Create managed policies, then prepare the account again:",
+	}
+	for i, document := range documents {
+		name := name
+		if len(documents) > 1 {
+			name = fmt.Sprintf("%s-%d", name, i+1)
+		}
+		policy := "arn:" + a.partition + ":iam::" + a.id + ":policy/" + name
+		lines = append(
+			lines,
+			fixes.Line("aws", "iam", "create-policy", "--policy-name", name, "--policy-document", document),
+			fixes.Line("aws", "iam", "attach-"+kind+"-policy", "--"+kind+"-name", owner, "--policy-arn", policy),
+		)
+	}
+	return strings.Join(lines, "\n")
 }
