@@ -39,7 +39,7 @@ type Account struct {
 	sts       *sts.Client
 	id        string // of the AWS account
 	partition string
-	arns      map[string]string // of roles that exist, by role/NAME: a path in it is not in their names
+	arns      map[string]string // of roles and the Director's user, by role/NAME: a path in it is not in their names
 	vpc       string
 	group     string // the nodes' security group; empty until it exists
 	clock     clock.PassiveClock

@@ -16,6 +16,41 @@ import (
 	"kubernetes-release/preflight"
 )
 
+// accountAt is an account whose APIs are at an address.
+func accountAt(url string) *Account {
+	config := aws.Config{
+		Region: "eu-central-1", BaseEndpoint: &url,
+		Credentials: credentials.NewStaticCredentialsProvider("key", "secret", ""),
+	}
+	settings := &Settings{Director: "user/bosh", ControlProfile: "control", WorkerProfile: "worker"}
+	return New(config, settings, cloudaws.PolicyOptions{}, io.Discard)
+}
+
+// TestDirectorWithPath: IAM is asked about a user by its ARN, of which its path is a part.
+func TestDirectorWithPath(t *testing.T) {
+	const want = "arn:aws:iam::123456789012:user/team/bosh"
+	var asked []string
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("Action") == "GetUser" {
+			fmt.Fprintf(w, "<GetUserResponse><GetUserResult><User><UserName>bosh</UserName><Arn>%s</Arn></User>"+
+				"</GetUserResult></GetUserResponse>", want)
+			return
+		}
+		asked = append(asked, r.FormValue("PolicySourceArn"))
+		fmt.Fprint(w, "<SimulatePrincipalPolicyResponse><SimulatePrincipalPolicyResult>"+
+			"</SimulatePrincipalPolicyResult></SimulatePrincipalPolicyResponse>")
+	}))
+	t.Cleanup(api.Close)
+	a := accountAt(api.URL)
+	a.findDirector(t.Context())
+	if _, err := a.checkPassRole(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(asked, []string{want, want}) {
+		t.Errorf("IAM was asked about %q, want %s", asked, want)
+	}
+}
+
 // TestAnswersThatIAMCannotKnow: IAM denies in the simulation what depends on conditions that it does not know.
 func TestAnswersThatIAMCannotKnow(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -47,12 +82,7 @@ func TestAnswersThatIAMCannotKnow(t *testing.T) {
 					"</SimulatePrincipalPolicyResult></SimulatePrincipalPolicyResponse>", test.answer)
 			}))
 			t.Cleanup(api.Close)
-			config := aws.Config{
-				Region: "eu-central-1", BaseEndpoint: &api.URL,
-				Credentials: credentials.NewStaticCredentialsProvider("key", "secret", ""),
-			}
-			settings := &Settings{Director: "user/bosh", ControlProfile: "control", WorkerProfile: "worker"}
-			a := New(config, settings, cloudaws.PolicyOptions{}, io.Discard)
+			a := accountAt(api.URL)
 			outcome, err := a.checkPassRole(t.Context())
 			if err != nil {
 				t.Fatal(err)

@@ -152,9 +152,7 @@ func (a *Account) steps(ctx context.Context) ([]step, error) {
 	if err := a.findGroup(ctx); err != nil {
 		return nil, err
 	}
-	if kind, name, _ := strings.Cut(a.Director, "/"); kind == "role" {
-		_, _ = a.findRole(ctx, name) // whoever may not read it needs its ARN only if it has a path
-	}
+	a.findDirector(ctx)
 	roles, err := a.roleSteps(ctx)
 	if err != nil {
 		return nil, err

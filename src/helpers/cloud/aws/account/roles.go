@@ -87,6 +87,19 @@ func (a *Account) findRole(ctx context.Context, name string) (*types.Role, error
 	return out.Role, nil
 }
 
+// findDirector notes the ARN of the Director's role or user. Whoever may not read it needs the ARN only if it has a
+// path.
+func (a *Account) findDirector(ctx context.Context) {
+	kind, name, _ := strings.Cut(a.Director, "/")
+	if kind == "role" {
+		_, _ = a.findRole(ctx, name)
+		return
+	}
+	if out, err := a.iam.GetUser(ctx, &iam.GetUserInput{UserName: &name}); err == nil {
+		a.arns[a.Director] = aws.ToString(out.User.Arn)
+	}
+}
+
 // isForeign reports whether Prepare has not created the role for this cluster.
 func (a *Account) isForeign(role *types.Role) bool {
 	own := func(tag types.Tag) bool { return aws.ToString(tag.Key) == a.tagKey() }
