@@ -507,6 +507,27 @@ func TestPrepareRefusesAnUnknownGroup(t *testing.T) {
 	}
 }
 
+// TestDeleteWithoutTheGroupsID: the file that --delete is given is a new copy.
+func TestDeleteWithoutTheGroupsID(t *testing.T) {
+	sim, _ := simulateAccount(t, emptyAccount())
+	file := variablesFile(t)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, stderr := prepare(t, file); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := prepare(t, file, "--delete")
+	if groups := sim.World().SecurityGroups; code != 0 || len(groups) != 1 ||
+		!strings.Contains(stdout, "deleted       security group of the nodes") {
+		t.Errorf("exit code %d, security groups %v\n%s%s", code, groups, stdout, stderr)
+	}
+}
+
 // TestPassRolesWithPath: a path is part of the ARN of a role, but not of its name.
 func TestPassRolesWithPath(t *testing.T) {
 	for director, owner := range map[string]string{

@@ -106,6 +106,12 @@ func (a *Account) groupSteps() []step {
 			group, err := a.describe(ctx, a.group)
 			return group != nil && a.SecurityGroup == a.group, err
 		},
+		present: func(ctx context.Context) (bool, error) { // also if the file no longer has its id
+			if a.group == "" {
+				return false, nil
+			}
+			return true, a.mayCreateGroup(ctx)
+		},
 		mayCreate: a.mayCreateGroup,
 		create:    a.createGroup,
 		remove: func(ctx context.Context) error {
