@@ -10,6 +10,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/exec"
 
 	"kubernetes-release/internal/poll"
 )
@@ -42,10 +43,13 @@ func (s *suite) denyAll(ctx context.Context) error {
 	from, to := s.pods[0], s.pods[1]
 	return poll.Within(ctx, s.limits.policy, pollInterval, func(ctx context.Context) error {
 		_, err := s.inPod(ctx, from, "fetch", "http://"+net.JoinHostPort(to.Status.PodIP, strconv.Itoa(serverPort))+"/")
-		if err != nil && ctx.Err() == nil {
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return errStillConnected
+		case errors.As(err, new(exec.CodeExitError)):
 			return nil // The policy has ended the connections.
 		}
-		return errStillConnected
+		return err // The command has not run.
 	})
 }
 

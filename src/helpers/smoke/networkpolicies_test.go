@@ -13,7 +13,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/util/exec"
 )
+
+// TestFailedCommandIsNoPolicy: a command that did not run tells nothing about a policy.
+func TestFailedCommandIsNoPolicy(t *testing.T) {
+	s := &suite{
+		client: fake.NewClientset(), namespace: "smoke-tests-1", pods: make([]corev1.Pod, replicas),
+		limits: limits{policy: 20 * time.Millisecond},
+		exec: func(context.Context, string, string, ...string) (string, error) {
+			return "", errors.New("error dialing backend: No agent available")
+		},
+	}
+	if _, err := s.checkNetworkPolicy(t.Context()); err == nil || !strings.Contains(err.Error(), "dialing backend") {
+		t.Errorf("got %v, want the error of the command", err)
+	}
+}
 
 func TestUnenforcedNetworkPoliciesAreReported(t *testing.T) {
 	policy := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "only-web"}}
@@ -50,7 +65,7 @@ func TestUnenforcedNetworkPoliciesAreReported(t *testing.T) {
 					return "", err
 				}
 				if test.enforced && len(own.Items) > 0 {
-					return "", errors.New("connection timed out")
+					return "", exec.CodeExitError{Err: errors.New("connection timed out"), Code: 1}
 				}
 				if test.slow {
 					<-ctx.Done()
