@@ -728,6 +728,9 @@ func TestCheckAccount(t *testing.T) {
 		"another policy denies": {
 			func(w *store.World) { w.Roles[0].Policies["guard"] = deny }, "IAM allows ec2:AttachVolume",
 		},
+		"a role that EC2 may not assume": {
+			func(w *store.World) { w.Roles[0].Untrusted = true }, "its trust policy does not let EC2 assume it",
+		},
 		"no PassRole": {func(w *store.World) { w.StaticKeys[1].Inline = nil }, "iam:PassRole on the role " +
 			"kubernetes-worker"},
 		"a tag is missing": {

@@ -56,6 +56,36 @@ func (a *Account) trustPolicy() string {
 		arn.EC2Principal(a.partition) + `"}, "Action": "sts:AssumeRole"}]}`
 }
 
+// trustsEC2 reports whether a trust policy, URL-encoded as IAM returns it, lets EC2 assume its role.
+func (a *Account) trustsEC2(encoded string) (bool, error) {
+	text, err := url.QueryUnescape(encoded)
+	if err != nil {
+		return false, fmt.Errorf("the trust policy cannot be read: %w", err)
+	}
+	var document struct {
+		Statement oneOrMore[struct {
+			Effect    string
+			Action    oneOrMore[string]
+			Principal json.RawMessage // "*", or a map
+		}]
+	}
+	if err := json.Unmarshal([]byte(text), &document); err != nil {
+		return false, fmt.Errorf("the trust policy cannot be read: %w", err)
+	}
+	names := []string{"ec2.amazonaws.com", arn.EC2Principal(a.partition)} // China knows two
+	for _, s := range document.Statement {
+		var principal struct{ Service oneOrMore[string] }
+		if json.Unmarshal(s.Principal, &principal) == nil && s.Effect == "Allow" &&
+			slices.ContainsFunc(principal.Service, func(name string) bool { return slices.Contains(names, name) }) &&
+			slices.ContainsFunc(s.Action, func(action string) bool {
+				return slices.Contains([]string{"sts:AssumeRole", "sts:*", "*"}, action)
+			}) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 func (a *Account) roleSteps(ctx context.Context) ([]step, error) {
 	var steps []step
 	for _, role := range []preflight.Role{preflight.Control, preflight.Worker} {
@@ -112,11 +142,34 @@ func (a *Account) arnOf(principal string) string {
 }
 
 func (a *Account) roleStep(name string) step {
+	trusted := func(ctx context.Context) (exists, trusted bool, err error) {
+		role, err := a.findRole(ctx, name)
+		if role == nil || err != nil {
+			return false, false, err
+		}
+		trusted, err = a.trustsEC2(aws.ToString(role.AssumeRolePolicyDocument))
+		return true, trusted, err
+	}
 	return step{
 		what: "IAM role " + name,
 		exists: func(ctx context.Context) (bool, error) {
-			_, err := a.iam.GetRole(ctx, &iam.GetRoleInput{RoleName: &name})
-			return found(err)
+			_, trusted, err := trusted(ctx)
+			return trusted, err
+		},
+		present: func(ctx context.Context) (bool, error) {
+			role, err := a.findRole(ctx, name)
+			return role != nil, err
+		},
+		mayCreate: func(ctx context.Context) error {
+			exists, trusted, err := trusted(ctx)
+			if !exists || trusted || err != nil {
+				return err
+			}
+			return fmt.Errorf(
+				"its trust policy does not let EC2 assume it, so VMs get no credentials: add this statement to it: "+
+					`{"Effect": "Allow", "Principal": {"Service": "%s"}, "Action": "sts:AssumeRole"}`,
+				arn.EC2Principal(a.partition),
+			)
 		},
 		create: func(ctx context.Context) error {
 			_, err := a.iam.CreateRole(ctx, &iam.CreateRoleInput{
