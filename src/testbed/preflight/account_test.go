@@ -284,6 +284,32 @@ func TestDeleteLeavesRulesOfForeignGroups(t *testing.T) {
 	}
 }
 
+// TestRulesForNetworks: rules between the nodes and the Director may be for networks, and one with another blobstore
+// needs no rule for its own.
+func TestRulesForNetworks(t *testing.T) {
+	world := awssim.EmptyWorld(netip.MustParsePrefix("10.0.0.0/16")) // the network of aws-vars.yml
+	sim, _ := simulateAccount(t, world)
+	file := variablesFile(t)
+	if code, stdout, stderr := prepare(t, file); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if err := sim.Update(func(w *store.World) error {
+		director, nodes := &w.SecurityGroups[0], &w.SecurityGroups[1]
+		director.Ingress = []store.Rule{{Protocol: "tcp", FromPort: 4222, ToPort: 4222, CIDR: "10.0.0.0/16"}}
+		nodes.Ingress = append(
+			nodes.Ingress[:1], store.Rule{Protocol: "tcp", FromPort: 22, ToPort: 22, CIDR: "192.0.2.1/32"},
+		)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := account(t, "--vars", file, "--cluster", "prod")
+	if code != 0 || !strings.Contains(stdout, "0 checks failed, 1 warning,") ||
+		!strings.Contains(stderr, "unless the Director has another blobstore") {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+}
+
 // TestDeleteLeavesForeignRoles: roles and profiles that prepare has found are somebody else's.
 func TestDeleteLeavesForeignRoles(t *testing.T) {
 	world := emptyAccount()

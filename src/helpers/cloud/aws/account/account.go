@@ -62,6 +62,8 @@ type step struct {
 	create func(context.Context) error
 	// present reports whether there is something to remove, whether or not it is as it must be; nil: exists.
 	present func(context.Context) (bool, error)
+	// optional says when a cluster does without it; empty: never.
+	optional string
 	// mayCreate is a reason not to take the step, found out before the first one is taken; nil: none.
 	mayCreate func(context.Context) error
 	// remove deletes what is present; without it, the step's object goes with another one.

@@ -104,7 +104,8 @@ func (a *Account) checkSteps(ctx context.Context, steps []step) (preflight.Outco
 		}
 		outcome.Findings = append(outcome.Findings, preflight.Finding{
 			Resource: s.what, Wanted: "it exists, as docs/aws.md describes it", Found: difference,
-			Why: "the first deploy fails", Fix: a.prepareFix(),
+			Why: strings.TrimSuffix("the first deploy fails, "+s.optional, ", "), Fix: a.prepareFix(),
+			Advisory: s.optional != "",
 		})
 	}
 	outcome.Note = fmt.Sprintf("%d objects", len(steps))

@@ -128,13 +128,16 @@ func (a *Account) groupSteps() []step {
 	steps := []step{
 		created,
 		a.membersStep(),
-		a.ruleStep("agents reach the Director's NATS", func() rule { return rule{a.DirectorGroup, a.group, natsPort} }),
-		a.ruleStep(
+		a.directorStep(
+			"agents reach the Director's NATS", func() rule { return rule{a.DirectorGroup, a.group, natsPort} },
+		),
+		a.directorStep(
 			"agents reach the Director's blobstore",
 			func() rule { return rule{a.DirectorGroup, a.group, blobstorePort} },
 		),
-		a.ruleStep("bosh ssh reaches the nodes", func() rule { return rule{a.group, a.DirectorGroup, sshPort} }),
+		a.directorStep("bosh ssh reaches the nodes", func() rule { return rule{a.group, a.DirectorGroup, sshPort} }),
 	}
+	steps[3].optional = "unless the Director has another blobstore, such as S3"
 	if a.foreign {
 		keep(steps)
 	}
@@ -231,6 +234,30 @@ func (a *Account) ruleStep(what string, of func() rule) step {
 			return err
 		},
 	}
+}
+
+// directorStep is a rule between the nodes and the Director. Rules for networks or with a prefix list are enough: those
+// of all node subnets, and any from which bosh ssh comes.
+func (a *Account) directorStep(what string, of func() rule) step {
+	s := a.ruleStep(what, of)
+	s.present = s.exists
+	s.exists = func(ctx context.Context) (bool, error) {
+		if exists, err := s.present(ctx); exists || err != nil {
+			return exists, err
+		}
+		r := of()
+		group, err := a.describe(ctx, r.to)
+		if group == nil || err != nil {
+			return false, err
+		}
+		opening := openingPorts(group.IpPermissions, ports{"tcp", r.port, r.port, what})
+		if len(opening.PrefixListIds) > 0 || r.to == a.group && len(opening.IpRanges) > 0 {
+			return true, nil
+		}
+		networks, err := a.networks(ctx)
+		return err == nil && a.ownNetworks(opening, networks), err
+	}
+	return s
 }
 
 func (a *Account) tagSteps() []step {

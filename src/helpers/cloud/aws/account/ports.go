@@ -38,14 +38,7 @@ func (a *Account) closed(
 	permissions []types.IpPermission, networks map[string]netip.Prefix,
 ) (list []ports, uncertain []ports) {
 	for _, p := range a.nodePorts() {
-		var opening types.IpPermission // all rules with the port together
-		for _, permission := range permissions {
-			if opensPorts(permission, p) {
-				opening.UserIdGroupPairs = append(opening.UserIdGroupPairs, permission.UserIdGroupPairs...)
-				opening.IpRanges = append(opening.IpRanges, permission.IpRanges...)
-				opening.PrefixListIds = append(opening.PrefixListIds, permission.PrefixListIds...)
-			}
-		}
+		opening := openingPorts(permissions, p)
 		switch {
 		case a.ownMembers(opening) || a.ownNetworks(opening, networks):
 		case len(opening.PrefixListIds) > 0:
@@ -55,6 +48,19 @@ func (a *Account) closed(
 		}
 	}
 	return list, uncertain
+}
+
+// openingPorts are all rules that open ports together.
+func openingPorts(permissions []types.IpPermission, p ports) types.IpPermission {
+	var opening types.IpPermission
+	for _, permission := range permissions {
+		if opensPorts(permission, p) {
+			opening.UserIdGroupPairs = append(opening.UserIdGroupPairs, permission.UserIdGroupPairs...)
+			opening.IpRanges = append(opening.IpRanges, permission.IpRanges...)
+			opening.PrefixListIds = append(opening.PrefixListIds, permission.PrefixListIds...)
+		}
+	}
+	return opening
 }
 
 func opensPorts(permission types.IpPermission, p ports) bool {
