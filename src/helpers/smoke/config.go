@@ -17,9 +17,10 @@ const imageName = "smoke-test"
 // loadBalancerTypes maps each type that can be tested to the annotations that request it. "default" is the type that
 // the cloud creates for a Service without annotations.
 var loadBalancerTypes = map[string]map[string]string{
-	"default": nil,
-	"classic": nil,
-	"nlb":     {"service.beta.kubernetes.io/aws-load-balancer-type": "nlb"},
+	"default":  nil,
+	"classic":  nil,
+	"nlb":      {"service.beta.kubernetes.io/aws-load-balancer-type": "nlb"},
+	"internal": {"service.beta.kubernetes.io/aws-load-balancer-internal": "true"},
 }
 
 // Config is the configuration file of the errand.
@@ -54,7 +55,7 @@ type Config struct {
 // LoadBalancer is the part of Config about Services of type LoadBalancer.
 type LoadBalancer struct {
 	Enabled bool `json:"enabled"`
-	// Types to test: default, classic or nlb.
+	// Types to test: default, classic, nlb or internal.
 	Types []string `json:"types"`
 }
 
@@ -110,7 +111,8 @@ func (c *Config) check() error {
 	for n, kind := range c.LoadBalancer.Types {
 		if _, known := loadBalancerTypes[kind]; !known {
 			problems = append(
-				problems, fmt.Errorf("load_balancer.types contains %q; allowed are default, classic, nlb", kind),
+				problems,
+				fmt.Errorf("load_balancer.types contains %q; allowed are default, classic, nlb, internal", kind),
 			)
 		}
 		if slices.Contains(c.LoadBalancer.Types[:n], kind) {

@@ -58,7 +58,7 @@ func TestLoadConfigRefuses(t *testing.T) {
 		"number duration": {`{"timeout": 5}`, "5 is not a duration"},
 		"unknown type": {
 			config(`, "load_balancer": {"types": ["alb"]}`),
-			`"alb"; allowed are default, classic, nlb`,
+			`"alb"; allowed are default, classic, nlb, internal`,
 		},
 		"no type": {
 			config(`, "load_balancer": {"enabled": true, "types": []}`),
@@ -82,5 +82,14 @@ func TestLoadConfigRefuses(t *testing.T) {
 				t.Errorf("got %v; want %q and the name of the file", err, test.want)
 			}
 		})
+	}
+}
+
+// TestInternalLoadBalancer: private clusters have no public subnets.
+func TestInternalLoadBalancer(t *testing.T) {
+	all := services(Config{LoadBalancer: LoadBalancer{Enabled: true, Types: []string{"internal"}}})
+	last := all[len(all)-1]
+	if last.Annotations["service.beta.kubernetes.io/aws-load-balancer-internal"] != "true" {
+		t.Errorf("the Service %s has the annotations %v", last.Name, last.Annotations)
 	}
 }

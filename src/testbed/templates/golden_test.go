@@ -408,7 +408,7 @@ var everything = map[string]values{
 			"host": "api.example",
 		},
 		"timeout":       "1m",
-		"load_balancer": values{"enabled": false, "types": []any{"nlb"}},
+		"load_balancer": values{"enabled": false, "types": []any{"nlb", "internal"}},
 		"storage":       values{"enabled": true, "classes": []any{"fast"}, "timeout": "5m"},
 	},
 	"kubectl": {"api": values{"host": "api.example"}},

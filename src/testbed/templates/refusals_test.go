@@ -1784,7 +1784,7 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			"unknown load balancer",
 			"smoke-tests",
 			values{"load_balancer": values{"types": []any{"alb"}}},
-			[]string{"holds alb", "default, classic, nlb"},
+			[]string{"holds alb", "default, classic, nlb, internal"},
 		},
 		{
 			"storage without its job",
