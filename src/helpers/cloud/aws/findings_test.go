@@ -341,6 +341,16 @@ var subnetCases = map[string]mistake{
 		resource: "vpc-1",
 		fix:      []string{"public-subnet-route: off"},
 	},
+	"a public subnet behind a firewall": {
+		change: func(f *fakeCloud) {
+			f.tables[1].gateway = "vpce-1"
+			f.subnets[2].tags[clustertags.PublicRole] = ""
+		},
+		check:    "public-subnet-route",
+		status:   preflight.Failed,
+		resource: "subnet-public-a",
+		fix:      []string{"the default route of subnet-public-a, in rtb-public, leads to vpce-1"},
+	},
 	"the internet gateway is gone": {
 		change:   func(f *fakeCloud) { f.tables[1].blackhole = true },
 		check:    "public-subnet-route",

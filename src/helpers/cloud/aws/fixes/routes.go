@@ -29,6 +29,8 @@ func isOwnSubnet(f *facts.Facts, id string) bool {
 // public subnet.
 func PublicRoute(f *facts.Facts, intended []string, otherwise bool) []preflight.Fix {
 	var private, public []string
+	intended, fixes := splitFirewalled(f, intended)
+	otherwise = otherwise || len(fixes) > 0
 	for _, id := range intended {
 		if hasNodes(f, id) {
 			private = append(private, id)
@@ -36,7 +38,6 @@ func PublicRoute(f *facts.Facts, intended []string, otherwise bool) []preflight.
 			public = append(public, id)
 		}
 	}
-	var fixes []preflight.Fix
 	if len(public) > 0 {
 		lines := routeToInternet(f, public)
 		owned := func(id string) bool { return isOwnSubnet(f, id) }
@@ -90,13 +91,33 @@ func RouteTable(f *facts.Facts, subnets []string) (fixes []preflight.Fix) {
 
 // DefaultRoute is the fix if subnets lead to an internet gateway that is gone, or with a part of their packets only.
 func DefaultRoute(f *facts.Facts, subnets []string) []preflight.Fix {
-	return []preflight.Fix{
-		ByCommand(
+	subnets, fixes := splitFirewalled(f, subnets)
+	if len(subnets) > 0 {
+		fixes = append(fixes, ByCommand(
 			"route these subnets to the internet gateway; no other subnet gets a new route",
 			routeToInternet(f, subnets)...,
-		),
-		CheckOff("for a cluster with internal load balancers only", "public-subnet-route"),
+		))
 	}
+	return append(fixes, CheckOff("for a cluster with internal load balancers only", "public-subnet-route"))
+}
+
+// splitFirewalled returns the subnets whose default route does not lead to the endpoint of a firewall, which a new
+// route would go around, and a fix by hand for the others.
+func splitFirewalled(f *facts.Facts, subnets []string) (rest []string, fixes []preflight.Fix) {
+	for _, id := range subnets {
+		table := f.Choices().TableOf(id)
+		if table == nil || table.Default() == nil || !strings.HasPrefix(table.Default().Gateway, "vpce-") {
+			rest = append(rest, id)
+			continue
+		}
+		fixes = append(fixes, ByHand(
+			"the default route of %s, in %s, leads to %s, the endpoint of a firewall. Leave it, if it is meant to, "+
+				"and use another subnet for load balancers: a route to the internet gateway would go around the "+
+				"firewall",
+			id, table.ID, table.Default().Gateway,
+		))
+	}
+	return rest, fixes
 }
 
 // gateway is the id of the VPC's internet gateway, and the lines that determine it if no route leads to one yet.
