@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// records writes what the Director tells of this instance, of two in other groups at 127.0.0.2 and 127.0.0.3, and of one
-// in another deployment at 127.0.0.4.
+// records writes what the Director tells of this instance, of two in other groups at 127.0.0.2 and 127.0.0.3, and of
+// one in another deployment at 127.0.0.4.
 func (b *bench) records() {
 	b.t.Helper()
 	path := filepath.Join(b.t.TempDir(), "records.json")

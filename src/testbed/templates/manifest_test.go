@@ -264,8 +264,8 @@ func TestOnlyMembersOfEtcdGiveUpWaiting(t *testing.T) {
 	}
 }
 
-// After a restore that was refused, bbr starts the old members one after the other, and the next one when its script has
-// ended: the first of them must not wait for a quorum.
+// After a restore that was refused, bbr starts the old members one after the other, and the next one when its script
+// has ended: the first of them must not wait for a quorum.
 func TestUnlockDoesNotWaitForAQuorum(t *testing.T) {
 	control := group(t, plan(t, deployment{}), "control")
 	if got := decode[[]string](t, file(t, control, "etcd", "config/etcd_members.json")); len(got) != 3 {

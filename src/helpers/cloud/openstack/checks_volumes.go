@@ -108,8 +108,8 @@ func checkVolumeZones(f *facts) preflight.Outcome {
 		return unknown("the availability zones of Cinder", f.volumes.zonesErr)
 	}
 	wanted := slices.Clone(f.request.StorageZones)
-	// With ignore-volume-az too, the driver asks Cinder for the zone of the pod's node if the class has none (CreateVolume
-	// in pkg/csi/cinder/controllerserver.go of cloud-provider-openstack).
+	// With ignore-volume-az too, the driver asks Cinder for the zone of the pod's node if the class has none
+	// (CreateVolume in pkg/csi/cinder/controllerserver.go of cloud-provider-openstack).
 	if ofNode := f.request.StorageAnyZone || f.config.get("BlockStorage", "ignore-volume-az") != "true"; ofNode &&
 		!slices.Contains(wanted, f.metadata.Zone) {
 		wanted = append(wanted, f.metadata.Zone)

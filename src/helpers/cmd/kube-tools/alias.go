@@ -13,7 +13,9 @@ func checkAlias() *cobra.Command {
 		Use:   "check-alias",
 		Short: "Fail if the name of the API leads to VMs of a deployment that has had it for longer",
 	}
-	records := requirePath(command, "records", "what the Director tells of instances; nothing is compared without it")
+	records := command.Flags().String(
+		"records", "/var/vcap/instance/dns/records.json", "`PATH` of what the Director tells of instances",
+	)
 	name := command.Flags().String("name", "", "host `NAME` of the API")
 	deployment := command.Flags().String("deployment", "", "`NAME` of this deployment")
 	require(command, "name", "deployment")
