@@ -58,6 +58,10 @@ driver = drivers()
 
 
 def run(url, args):
+    # IAM has one endpoint, so commands may leave out the region, except with --endpoint-url. A driver that has run a command with a
+    # region would have kept that.
+    if args[:1] == ["iam"] and "--region" not in args:
+        args = args + ["--region", "us-east-1"]
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
