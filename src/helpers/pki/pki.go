@@ -99,8 +99,8 @@ type Report struct {
 	Problems []string
 	// Warnings can become problems, such as a certificate that expires within 30 days.
 	Warnings []string
-	// NotAfter is when the first certificate of the file expires, or the last of a bundle of trusted CAs; zero if it
-	// cannot be read.
+	// NotAfter is until when the first certificate of the file chains to one of its CAs. Without a chain, it is when
+	// that certificate expires, or the last of a bundle of trusted CAs. It is zero if none can be read.
 	NotAfter time.Time
 	// CANotAfter is when the last of the CAs that the certificate must chain to expires; zero if it names none, or none
 	// can be read.
@@ -349,10 +349,11 @@ func (k *checker) chain(chain []*x509.Certificate) {
 		return // the chain would fail for the same reason
 	}
 	leaf := chain[0]
-	_, err = leaf.Verify(verifyOptions(chain, bundle, k.now))
+	valid, err := leaf.Verify(verifyOptions(chain, bundle, k.now))
 	var expired x509.CertificateInvalidError
 	switch {
 	case err == nil:
+		k.chainDates(leaf, valid)
 	case errors.As(err, &expired) && expired.Reason == x509.Expired &&
 		(expired.Cert == nil || expired.Cert.Equal(leaf)):
 		// dates reports it
@@ -362,6 +363,28 @@ func (k *checker) chain(chain []*x509.Certificate) {
 		k.problem(
 			k.request.Certificate, "the certificate %s does not chain to the CA in %s: %v", describe(leaf),
 			k.request.CA, err,
+		)
+	}
+}
+
+// chainDates reports until when one of the chains is valid. During the rotation of a CA the bundle has the new one too,
+// while the certificate is still of its predecessor.
+func (k *checker) chainDates(leaf *x509.Certificate, chains [][]*x509.Certificate) {
+	last := chains[0][0]
+	for i, chain := range chains {
+		first := slices.MinFunc(chain, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
+		if i == 0 || first.NotAfter.After(last.NotAfter) {
+			last = first
+		}
+	}
+	k.report.NotAfter = last.NotAfter
+	// dates warns about the leaf, and authorities about a CA that has no successor.
+	if !last.Equal(leaf) && last.NotAfter.Before(k.report.CANotAfter) && last.NotAfter.Sub(k.now) < expiryNotice {
+		k.warn(
+			k.request.Certificate,
+			"the certificate %s is valid only as long as the CA %s, which expires in %d days: issue it again with the "+
+				"new CA and deploy before that",
+			describe(leaf), describe(last), int(last.NotAfter.Sub(k.now).Hours()/24),
 		)
 	}
 }

@@ -250,6 +250,44 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestExpiringCAOfLeaf is the first step of a CA's rotation: the bundle has the new CA, which has signed nothing yet.
+func TestExpiringCAOfLeaf(t *testing.T) {
+	days := func(days int) func(*x509.Certificate) {
+		return func(c *x509.Certificate) {
+			ca(c)
+			c.NotAfter = now.AddDate(0, 0, days)
+		}
+	}
+	oldCA, newCA := issue(t, "old", nil, days(20)), issue(t, "new", nil, days(3650))
+	const warning = "expires in 20 days: issue it again with the new CA"
+	for name, test := range map[string]struct {
+		signer *pair
+		want   time.Time
+		parts  []string
+	}{
+		"old CA": {oldCA, now.AddDate(0, 0, 20), []string{"certificate.pem", `"CN=old"`, warning}},
+		"new CA": {newCA, now.AddDate(1, 0, 0), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			report := Certificate{
+				Property:    "tls.x",
+				Usage:       UsageServer,
+				Certificate: write(t, dir, "certificate.pem", certificates(issue(t, "leaf", test.signer, server))),
+				CA:          write(t, dir, "ca.pem", certificates(oldCA, newCA)),
+			}.Check(now)
+			compare(t, "problems", report.Problems, nil)
+			compare(t, "warnings", report.Warnings, test.parts)
+			if !report.NotAfter.Equal(test.want) {
+				t.Errorf("valid until %s, want %s", report.NotAfter, test.want)
+			}
+			if want := now.AddDate(0, 0, 3650); !report.CANotAfter.Equal(want) {
+				t.Errorf("CAs are valid until %s, want %s", report.CANotAfter, want)
+			}
+		})
+	}
+}
+
 // compare expects one finding with all the parts and the property, or none if there are no parts.
 func compare(t *testing.T, what string, found, want []string) {
 	t.Helper()
