@@ -272,13 +272,16 @@ func TestAgainstRealAPIServer(t *testing.T) {
 		return err
 	})
 
-	if got := written(&firstMetrics); !strings.HasPrefix(got, `approver_leader 1
+	eventually.Succeeds(t, timeout, "metrics of the leader without the signed requests", func() error {
+		if got := written(&firstMetrics); !strings.HasPrefix(got, `approver_leader 1
 requests_decided_total{decision="approved"} 2
 requests_decided_total{decision="denied"} 2
 requests_pending 3
 requests_oldest_pending_timestamp_seconds `) {
-		t.Errorf("metrics of the leader:\n%s", got)
-	}
+			return errors.New(got)
+		}
+		return nil
+	})
 
 	// The Node registers after it sent the request.
 	setAddresses(t, admin, "node-late", false, internalIP("10.0.0.3"))

@@ -4,12 +4,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"kubernetes-release/internal/exposition"
 )
 
-// Metrics is what a process has decided, and, while it leads, what it has not decided yet.
+// Metrics is what a process has decided, and, while it leads, which requests still wait.
 type Metrics struct {
 	approved, denied atomic.Int64
 	leading          atomic.Pointer[Controller]
@@ -40,9 +41,10 @@ func (m *Metrics) Write(text *exposition.Text) {
 	if leader == nil {
 		return
 	}
-	count, oldest := leader.undecidedRequests()
+	count, oldest := leader.waitingRequests()
 	text.Gauge(
-		"kubernetes_bosh_certificate_requests_pending", "Certificate requests of kubelets that are not decided.",
+		"kubernetes_bosh_certificate_requests_pending",
+		"Certificate requests of kubelets that are not decided, or approved and not signed by kubelet-signer.",
 	).Add(float64(count))
 	if count > 0 {
 		text.Gauge(
@@ -52,14 +54,15 @@ func (m *Metrics) Write(text *exposition.Text) {
 	}
 }
 
-// undecidedRequests returns how many requests are left to this controller, and when the oldest was created.
-func (c *Controller) undecidedRequests() (count int, oldest time.Time) {
+// waitingRequests returns how many requests are not decided, or approved and not signed, and when the oldest of them
+// was created.
+func (c *Controller) waitingRequests() (count int, oldest time.Time) {
 	requests, err := c.requests.List(labels.Everything())
 	if err != nil { // a cache returns none
 		return 0, oldest
 	}
 	for _, request := range requests {
-		if !concerns(request) || !pending(request) {
+		if !concerns(request) || !pending(request) && !unsigned(request) {
 			continue
 		}
 		if created := request.CreationTimestamp.Time; count == 0 || created.Before(oldest) {
@@ -68,4 +71,19 @@ func (c *Controller) undecidedRequests() (count int, oldest time.Time) {
 		count++
 	}
 	return count, oldest
+}
+
+// unsigned reports whether the request is approved and its certificate still missing. One that the signer could not
+// sign (Failed) never gets it: kubelet sends another.
+func unsigned(request *certificatesv1.CertificateSigningRequest) bool {
+	approved := false
+	for _, condition := range request.Status.Conditions {
+		switch condition.Type {
+		case certificatesv1.CertificateApproved:
+			approved = true
+		case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
+			return false
+		}
+	}
+	return approved && len(request.Status.Certificate) == 0
 }

@@ -61,7 +61,19 @@ func TestMetrics(t *testing.T) {
 	foreign := kubeletOf("node-a", "10.0.0.1")
 	foreign.signer = certificatesv1.KubeAPIServerClientSignerName
 	add("other signer", foreign, 1000)
-	add("approved", kubeletOf("node-a", "10.0.0.1"), 2000, certificatesv1.CertificateApproved)
+	add(
+		"failed", kubeletOf("node-a", "10.0.0.1"), 2000, certificatesv1.CertificateApproved,
+		certificatesv1.CertificateFailed,
+	)
+	signed := kubeletOf("node-a", "10.0.0.1").request(t)
+	signed.Name, signed.CreationTimestamp = "signed", metav1.Unix(2000, 0)
+	signed.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
+		{Type: certificatesv1.CertificateApproved},
+	}
+	signed.Status.Certificate = []byte("certificate")
+	if err := requests.Add(signed); err != nil {
+		t.Fatal(err)
+	}
 	add("newer", kubeletOf("node-a", "10.0.0.1"), time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC).Unix())
 	add("oldest", renewalOf("node-a"), 1767225600)
 	add("newest", renewalOf("node-b"), time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC).Unix())
@@ -73,5 +85,11 @@ func TestMetrics(t *testing.T) {
 		"three to decide", "approver_leader 1", `requests_decided_total{decision="approved"} 1`,
 		`requests_decided_total{decision="denied"} 2`, "requests_pending 3",
 		"requests_oldest_pending_timestamp_seconds 1767225600",
+	)
+	add("approved, not signed", renewalOf("node-c"), 1767224400, certificatesv1.CertificateApproved)
+	expect(
+		"one to sign", "approver_leader 1", `requests_decided_total{decision="approved"} 1`,
+		`requests_decided_total{decision="denied"} 2`, "requests_pending 4",
+		"requests_oldest_pending_timestamp_seconds 1767224400",
 	)
 }
