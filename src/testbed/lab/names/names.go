@@ -158,8 +158,21 @@ func (n names) tell(dir string, domains []string, records []byte) error {
 	return nil
 }
 
+// groups are the numbers of the deployment's instance groups, which begin after the last one. On a real Director, they
+// follow the order in which deployments got them (local_dns_encoder_manager.rb).
+func (n names) groups(last int) map[string]string {
+	numbers := map[string]string{}
+	for _, i := range n.Instances {
+		if _, ok := numbers[i.Group]; !ok {
+			last++
+			numbers[i.Group] = strconv.Itoa(last)
+		}
+	}
+	return numbers
+}
+
 // rows are one row of records for each instance that has a VM. Their numbers begin after that of the last instance.
-func (n names) rows(last int) (rows [][]any) {
+func (n names) rows(last int, groups map[string]string) (rows [][]any) {
 	for number, i := range n.Instances {
 		if i.VM == "" {
 			continue
@@ -172,7 +185,7 @@ func (n names) rows(last int) (rows [][]any) {
 			i.ID,
 			strconv.Itoa(last + number + 1),
 			director.Canonical(i.Group),
-			[]string{},
+			[]string{groups[i.Group]},
 			az,
 			azID,
 			director.Canonical(i.Network),
@@ -189,14 +202,24 @@ func (n names) rows(last int) (rows [][]any) {
 
 // encode encodes what the agent of each VM gets.
 func encode(all []names) ([]byte, error) {
-	rows, last := [][]any{}, 0
+	rows, last, lastGroup := [][]any{}, 0, 0
+	aliases := map[string][]map[string]string{}
 	for _, n := range all {
-		rows = append(rows, n.rows(last)...)
+		groups := n.groups(lastGroup)
+		rows = append(rows, n.rows(last, groups)...)
+		for _, a := range n.Aliases { // those of all deployments add up (add_aliases in blobstore_dns_publisher.rb)
+			aliases[a.Domain] = append(aliases[a.Domain], map[string]string{
+				"group_id": groups[a.Group], "root_domain": director.RootDomain, "placeholder_type": a.PlaceholderType,
+				"health_filter": a.HealthFilter, "initial_health_check": a.InitialHealthCheck,
+			})
+		}
 		last += len(n.Instances)
+		lastGroup += len(groups)
 	}
 	return json.Marshal(map[string]any{
 		"version":      time.Now().UnixMilli(),
 		"records":      []any{},
+		"aliases":      aliases,
 		"record_infos": rows,
 		"record_keys": []string{
 			"id", "num_id", "instance_group", "group_ids", "az", "az_id", "network", "network_id", "deployment", "ip",

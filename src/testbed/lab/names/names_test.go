@@ -1,6 +1,7 @@
 package names
 
 import (
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -34,7 +35,8 @@ func TestRecordsAreReadByTheRelease(t *testing.T) {
 			Address: netip.MustParseAddr("10.0.0.6"),
 		},
 	}}
-	other := names{Deployment: "other", Instances: n.Instances[:1]}
+	n.Aliases = []alias{{Domain: "api.prod.internal", Group: "Worker_GPU"}}
+	other := names{Deployment: "other", Instances: n.Instances[:1], Aliases: n.Aliases}
 	content, err := encode([]names{n, other})
 	if err != nil {
 		t.Fatal(err)
@@ -48,5 +50,12 @@ func TestRecordsAreReadByTheRelease(t *testing.T) {
 		records[1].AZ != "" ||
 		records[1].IP.String() != "10.0.0.5" {
 		t.Errorf("got %+v, %v", records, err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	if err := boshdns.CheckAlias(path, "api.prod.internal", "Kube_Prod", log); err != nil {
+		t.Errorf("of the deployment that had the alias first: %v", err)
+	}
+	if err := boshdns.CheckAlias(path, "api.prod.internal", "other", log); err == nil {
+		t.Error("the alias also leads to another deployment, which is not found")
 	}
 }
