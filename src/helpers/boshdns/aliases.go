@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 )
@@ -44,50 +43,54 @@ func CheckAlias(path, alias, deployment string, log *slog.Logger) error {
 // of a link, whose number is the next one of its table when the deployment first has the link
 // (local_dns_encoder_manager.rb).
 func deploymentsOf(path, alias string) ([]string, error) {
-	content, err := os.ReadFile(path)
+	t, err := read(path)
 	if err != nil {
 		return nil, err
 	}
-	var table struct {
-		Aliases map[string][]struct {
-			Group string `json:"group_id"`
-		} `json:"aliases"`
-		Keys []string            `json:"record_keys"`
-		Rows [][]json.RawMessage `json:"record_infos"`
+	numbers, err := t.groups(alias)
+	if err != nil {
+		return nil, fmt.Errorf("%s: alias %s: %w", path, alias, err)
 	}
-	if err := json.Unmarshal(content, &table); err != nil {
+	type row struct {
+		Groups     []string `json:"group_ids"`
+		Deployment string   `json:"deployment"`
+	}
+	all, err := rows[row](t, "group_ids", "deployment")
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	numbers := map[string]int{}
-	for _, target := range table.Aliases[alias] {
-		if numbers[target.Group], err = strconv.Atoi(target.Group); err != nil {
-			return nil, fmt.Errorf("%s: alias %s: %w", path, alias, err)
-		}
-	}
-	groups, deployment := slices.Index(table.Keys, "group_ids"), slices.Index(table.Keys, "deployment")
-	if groups < 0 || deployment < 0 {
-		return nil, fmt.Errorf("%s: no column group_ids or deployment among %q", path, table.Keys)
-	}
 	first := map[string]int{}
-	for n, row := range table.Rows {
-		var name string
-		var ids []string
-		if len(row) != len(table.Keys) {
-			return nil, fmt.Errorf("%s: row %d has %d columns, not %d", path, n, len(row), len(table.Keys))
-		}
-		if err := json.Unmarshal(row[groups], &ids); err != nil {
-			return nil, fmt.Errorf("%s: row %d, group_ids: %w", path, n, err)
-		}
-		if err := json.Unmarshal(row[deployment], &name); err != nil {
-			return nil, fmt.Errorf("%s: row %d, deployment: %w", path, n, err)
-		}
-		for _, id := range ids {
+	for _, r := range all {
+		for _, id := range r.Groups {
 			number, leads := numbers[id]
-			if known, before := first[name]; leads && (!before || number < known) {
-				first[name] = number
+			if known, before := first[r.Deployment]; leads && (!before || number < known) {
+				first[r.Deployment] = number
 			}
 		}
 	}
 	older := func(a, b string) int { return cmp.Compare(first[a], first[b]) }
 	return slices.SortedFunc(maps.Keys(first), older), nil
+}
+
+// groups returns the numbers of the groups to which an alias leads, by the text that instances have.
+func (t table) groups(alias string) (map[string]int, error) {
+	numbers := map[string]int{}
+	content, known := t.Aliases[alias]
+	if !known {
+		return numbers, nil
+	}
+	var targets []struct {
+		Group string `json:"group_id"`
+	}
+	if err := json.Unmarshal(content, &targets); err != nil {
+		return nil, err
+	}
+	for _, target := range targets {
+		number, err := strconv.Atoi(target.Group)
+		if err != nil {
+			return nil, err
+		}
+		numbers[target.Group] = number
+	}
+	return numbers, nil
 }

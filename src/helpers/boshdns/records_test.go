@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-const table = `{"version": 7, "records": [["10.0.0.4", "x.bosh"]], "aliases": {},
+const content = `{"version": 7, "records": [["10.0.0.4", "x.bosh"]], "aliases": {},
 "record_keys": ["id", "num_id", "instance_group", "group_ids", "az", "az_id",
 	"network", "network_id", "deployment", "ip", "domain", "agent_id", "instance_index"],
 "record_infos": [
@@ -21,14 +21,15 @@ const table = `{"version": 7, "records": [["10.0.0.4", "x.bosh"]], "aliases": {}
 
 func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records.json")
-	write := func(content string) {
+	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write(table)
-	records, err := Load(path, "Kube_Prod", "bosh")
+	load := func(path string) ([]Record, error) { return Deployment{"kube-prod", "bosh", path}.Load() }
+	write(content)
+	records, err := Deployment{"Kube_Prod", "bosh", path}.Load()
 	want := Record{
 		"3c5e8f1a-0000-4000-8000-000000000001",
 		"worker-gpu",
@@ -42,24 +43,24 @@ func TestLoad(t *testing.T) {
 	if err != nil || len(records) != 2 || records[0] != want || records[1].AZ != "" {
 		t.Errorf("got %+v, %v", records, err)
 	}
-	write(strings.Replace(table, `"10.0.0.6"`, `""`, 1))
-	if records, err := Load(path, "kube-prod", "bosh"); err != nil || len(records) != 2 {
+	write(strings.Replace(content, `"10.0.0.6"`, `""`, 1))
+	if records, err := load(path); err != nil || len(records) != 2 {
 		t.Errorf("with an instance of another deployment that has no address: %+v, %v", records, err)
 	}
-	write(strings.NewReplacer(`, "agent_id"`, "", `, "agent"`, "").Replace(table))
-	if records, err := Load(path, "kube-prod", "bosh"); err != nil || len(records) != 2 || records[0].Agent != "" {
+	write(strings.NewReplacer(`, "agent_id"`, "", `, "agent"`, "").Replace(content))
+	if records, err := load(path); err != nil || len(records) != 2 || records[0].Agent != "" {
 		t.Errorf("of a Director that does not write the agents: %+v, %v", records, err)
 	}
 	for _, broken := range []string{
-		"", "[]", `{"record_keys": ["id"]}`, strings.Replace(table, `"10.0.0.5"`, `"ten"`, 1),
-		strings.Replace(table, `, "agent", 1]`, `]`, 1), strings.Replace(table, `"z1"`, `1`, 1),
+		"", "[]", `{"record_keys": ["id"]}`, strings.Replace(content, `"10.0.0.5"`, `"ten"`, 1),
+		strings.Replace(content, `, "agent", 1]`, `]`, 1), strings.Replace(content, `"z1"`, `1`, 1),
 	} {
 		write(broken)
-		if _, err := Load(path, "kube-prod", "bosh"); err == nil || !strings.Contains(err.Error(), path) {
+		if _, err := load(path); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: error %v", broken, err)
 		}
 	}
-	if _, err := Load(path+"x", "kube-prod", "bosh"); err == nil || !strings.Contains(err.Error(), path) {
+	if _, err := load(path + "x"); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("no file: %v", err)
 	}
 }

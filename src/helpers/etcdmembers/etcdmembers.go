@@ -28,6 +28,7 @@ import (
 	"strings"
 	"time"
 
+	"kubernetes-release/boshdns"
 	"kubernetes-release/internal/strictjson"
 )
 
@@ -51,7 +52,7 @@ type Config struct {
 	// Instances are those of the deployment that run etcd.
 	Instances []Instance `json:"instances"`
 	// Deployment says where others may have run it before.
-	Deployment Deployment `json:"deployment"`
+	Deployment boshdns.Deployment `json:"deployment"`
 
 	// patience limits waits for other members; defaults to defaultPatience.
 	patience time.Duration
@@ -62,14 +63,6 @@ type Identity struct {
 	CA          string `json:"ca"`
 	Certificate string `json:"certificate"`
 	PrivateKey  string `json:"private_key"`
-}
-
-// Deployment is what package boshdns looks for.
-type Deployment struct {
-	Name   string `json:"name"`
-	Domain string `json:"domain"`
-	// Records is the path of the agent's file.
-	Records string `json:"records"`
 }
 
 // Instance is an instance of the deployment that runs a member of etcd.

@@ -19,7 +19,7 @@ import (
 // members' CA. The Director sends the records before pre-start (update_dns_if_changed in its update_procedure.rb). A VM
 // that it recreates can have none, as in a cluster that is lost: that is no reason to fail.
 func (c *Config) checkOtherGroups(ctx context.Context, log *slog.Logger) error {
-	records, err := boshdns.Load(c.Deployment.Records, c.Deployment.Name, c.Deployment.Domain)
+	records, err := c.Deployment.Load()
 	if err != nil {
 		log.Info("other instance groups are not asked for members", "reason", err)
 		return nil

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"kubernetes-release/boshdns"
 )
 
 // records writes what the Director tells of this instance, of two in other groups at 127.0.0.2 and 127.0.0.3, and of
@@ -30,7 +32,7 @@ func (b *bench) records() {
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		b.t.Fatal(err)
 	}
-	b.config.Deployment = Deployment{Name: "prod", Domain: "bosh", Records: path}
+	b.config.Deployment = boshdns.Deployment{Name: "prod", Domain: "bosh", Records: path}
 }
 
 // serveAt runs a server at the port of members of another address.

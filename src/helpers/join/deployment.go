@@ -86,16 +86,13 @@ const (
 
 // Deployment implements node.Authority for the instances of a deployment.
 type Deployment struct {
-	// Name and Domain are the parts of bosh-dns' names of instances, ID.GROUP.NETWORK.NAME.DOMAIN.
-	Name   string `json:"name"`
-	Domain string `json:"domain"`
+	// Deployment has the parts of bosh-dns' names of instances, ID.GROUP.NETWORK.NAME.DOMAIN. Records is empty if
+	// addresses of the instances in other networks do not matter.
+	boshdns.Deployment
 	// Networks are those of this VM, for Nodes without a label.
 	Networks []string `json:"networks"`
 	// SecretFile is the path of the file with the deployment's secret.
 	SecretFile string `json:"secret_file"`
-	// Records is the path of the agent's file with the instances; empty if their addresses in other networks do not
-	// matter.
-	Records string `json:"records"`
 	// Lookup resolves a name; defaults to the VM's resolver.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error) `json:"-"`
 	// Locator knows the VMs of instances in the cloud; nil without one that can be asked.
@@ -208,7 +205,7 @@ func (d *Deployment) machine(ctx context.Context, i Instance) (node.Machine, err
 		return machine, nil
 	}
 	// A VM with several networks connects from the address in any of them, and kubelet reports that of its default one.
-	records, err := boshdns.Load(d.Records, d.Name, d.Domain)
+	records, err := d.Load()
 	if err != nil {
 		return machine, err
 	}

@@ -35,6 +35,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/util/retry"
 
+	"kubernetes-release/boshdns"
 	"kubernetes-release/internal/kubetest"
 	"kubernetes-release/kubeconfig"
 	"kubernetes-release/node"
@@ -80,8 +81,7 @@ func writeTestFile(t *testing.T, name, content string) string {
 func deployment(t *testing.T) *Deployment {
 	t.Helper()
 	return &Deployment{
-		Name:       "prod",
-		Domain:     "bosh",
+		Deployment: boshdns.Deployment{Name: "prod", Domain: "bosh"},
 		Networks:   []string{"default"},
 		SecretFile: writeTestFile(t, "secret", secret+"\n"),
 		Lookup:     lookup,

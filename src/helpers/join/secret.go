@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"kubernetes-release/boshdns"
 	"kubernetes-release/internal/strictjson"
 	"kubernetes-release/node"
 )
@@ -96,7 +95,7 @@ func (i *Instances) Find(ctx context.Context, name string, labels map[string]str
 
 // known refuses addresses of which none is that of an instance of the deployment.
 func (i *Instances) known(who string, addresses ...netip.Addr) error {
-	records, err := boshdns.Load(i.Deployment.Records, i.Deployment.Name, i.Deployment.Domain)
+	records, err := i.Deployment.Load()
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"kubernetes-release/boshdns"
 	"kubernetes-release/node"
 )
 
@@ -41,10 +42,10 @@ func TestMetadataAloneDoesNotAdmit(t *testing.T) {
 	instances := &Instances{
 		Cloud: cloud,
 		Deployment: &Deployment{
-			Name:       "prod",
-			Domain:     "bosh",
+			Deployment: boshdns.Deployment{
+				Name: "prod", Domain: "bosh", Records: writeTestFile(t, "records.json", boshRecords),
+			},
 			SecretFile: secretFile,
-			Records:    writeTestFile(t, "records.json", boshRecords),
 		},
 	}
 	prove := func(with, request string) json.RawMessage {
@@ -102,10 +103,10 @@ func TestCloudsMachinesMustBeInstancesOfTheDeployment(t *testing.T) {
 	instances := &Instances{
 		Cloud: cloud,
 		Deployment: &Deployment{
-			Name:       "prod",
-			Domain:     "bosh",
+			Deployment: boshdns.Deployment{
+				Name: "prod", Domain: "bosh", Records: writeTestFile(t, "records.json", boshRecords),
+			},
 			SecretFile: secretFile,
-			Records:    writeTestFile(t, "records.json", boshRecords),
 		},
 	}
 	proof, err := SecretProver{cloud, secretFile}.Prove(t.Context(), []byte("request"))

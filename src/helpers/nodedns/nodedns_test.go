@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
+	"kubernetes-release/boshdns"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/exposition"
 	"kubernetes-release/internal/nettest"
@@ -591,7 +592,7 @@ func TestConnectionsOfPodsAreLimited(t *testing.T) {
 	if err := w.node.Do(func() error {
 		firewall, err := nodefirewall.New(nodefirewall.Config{
 			PodCIDR: netip.MustParsePrefix("10.244.0.0/16"), Connections: nodefirewall.Connections{DNS: limit},
-			Deployment: nodefirewall.Deployment{Name: "prod", Domain: "bosh", Records: records},
+			Deployment: boshdns.Deployment{Name: "prod", Domain: "bosh", Records: records},
 		}, slog.Default())
 		if err != nil {
 			return err

@@ -77,7 +77,7 @@ type Config struct {
 	VerifySource bool     `json:"verify_source"`
 	Metadata     Metadata `json:"metadata"`
 	// Deployment says which VMs belong to it.
-	Deployment Deployment `json:"deployment"`
+	Deployment boshdns.Deployment `json:"deployment"`
 	// tunnel is whether the VM has one of vxlanDevices: other CNIs have none.
 	tunnel bool
 }
@@ -116,14 +116,6 @@ type Metadata struct {
 	Pods bool `json:"pods"`
 }
 
-// Deployment is what package boshdns looks for.
-type Deployment struct {
-	Name   string `json:"name"`
-	Domain string `json:"domain"`
-	// Records is the path of the agent's file.
-	Records string `json:"records"`
-}
-
 // Load reads a configuration. Errors name the file.
 func Load(path string) (Config, error) {
 	var c Config
@@ -140,7 +132,7 @@ func Load(path string) (Config, error) {
 //
 // They are those of BOSH's records, which only the agent writes, and not those of Node objects, which nodes write.
 func (c Config) addresses() ([]netip.Addr, error) {
-	records, err := boshdns.Load(c.Deployment.Records, c.Deployment.Name, c.Deployment.Domain)
+	records, err := c.Deployment.Load()
 	if err != nil {
 		return nil, err
 	}

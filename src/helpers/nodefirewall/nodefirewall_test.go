@@ -24,6 +24,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/knftables"
 
+	"kubernetes-release/boshdns"
 	"kubernetes-release/internal/nettest"
 )
 
@@ -386,7 +387,7 @@ func (w world) firewall(t *testing.T, change func(*Config)) *Firewall {
 		PodCIDR: netip.MustParsePrefix("10.244.0.0/16"), OverlayPorts: []uint16{overlayPort},
 		BlockedPorts: []uint16{2379, 2380, 6444, 10250}, VerifySource: true,
 		Metadata:   Metadata{Restricted: true, Users: []string{"root"}},
-		Deployment: Deployment{Name: "prod", Domain: "bosh", Records: path},
+		Deployment: boshdns.Deployment{Name: "prod", Domain: "bosh", Records: path},
 	}
 	if change != nil {
 		change(&config)

@@ -57,10 +57,7 @@ type Machines interface {
 
 // Instances finds the instance of a Node, whatever the node says of itself.
 type Instances struct {
-	// Records is the path of the agent's file with the instances of all deployments.
-	Records string
-	// Deployment and Domain are this deployment's.
-	Deployment, Domain string
+	Deployment boshdns.Deployment
 	// Cloud knows the addresses of a Node's VM; nil if the Node's name is that of the instance.
 	Cloud Machines
 	// Locator knows the provider ID of an instance in a cloud where the Node's name is that of the instance; nil if
@@ -95,7 +92,7 @@ func (i *Instances) Find(ctx context.Context, name string) (Instance, error) {
 			return Instance{}, fmt.Errorf("find the VM of Node %s: %w", name, err)
 		}
 	}
-	records, err := boshdns.Load(i.Records, i.Deployment, i.Domain)
+	records, err := i.Deployment.Load()
 	if err != nil {
 		return Instance{}, err
 	}
@@ -125,7 +122,7 @@ func (i *Instances) among(records []boshdns.Record, name string, machine node.Ma
 			continue
 		}
 		labels := map[string]string{
-			"deployment":     i.Deployment,
+			"deployment":     i.Deployment.Name,
 			"instance-group": r.InstanceGroup,
 			"instance-id":    r.ID,
 			"az":             r.AZ,
@@ -137,7 +134,7 @@ func (i *Instances) among(records []boshdns.Record, name string, machine node.Ma
 				found.Labels[Prefix+key] = value
 			}
 		}
-		found.instance = node.Instance{Deployment: i.Deployment, ID: r.ID, Addresses: addressesOf(records, r.ID)}
+		found.instance = node.Instance{Deployment: i.Deployment.Name, ID: r.ID, Addresses: addressesOf(records, r.ID)}
 		if i.Cloud == nil && i.Locator == nil {
 			found.Zone = r.AZ
 		}
@@ -148,7 +145,9 @@ func (i *Instances) among(records []boshdns.Record, name string, machine node.Ma
 		}
 		return found, nil
 	}
-	return Instance{}, fmt.Errorf("no instance of deployment %s has %s; %d are known", i.Deployment, what, len(records))
+	return Instance{}, fmt.Errorf(
+		"no instance of deployment %s has %s; %d are known", i.Deployment.Name, what, len(records),
+	)
 }
 
 // addresses returns an instance's IPv4 addresses in all its networks, separated by _ as a label requires, the most that
@@ -423,7 +422,7 @@ func (k *Keeper) instance(ctx context.Context, object *corev1.Node) (Instance, e
 // Node over, and could never report an address that its label does not have. An instance can get another group
 // (migrated_from in a manifest). A cloud is asked for the VMs of these Nodes only.
 func (k *Keeper) refresh(context.Context) {
-	info, err := os.Stat(k.instances.Records)
+	info, err := os.Stat(k.instances.Deployment.Records)
 	if err != nil { // label reports a missing file
 		return
 	}
@@ -433,7 +432,7 @@ func (k *Keeper) refresh(context.Context) {
 	if done {
 		return
 	}
-	records, err := boshdns.Load(k.instances.Records, k.instances.Deployment, k.instances.Domain)
+	records, err := k.instances.Deployment.Load()
 	if err != nil {
 		k.log.Warn("cannot compare Nodes with instances", "error", err)
 		return

@@ -23,6 +23,7 @@ import (
 
 	"kubernetes-release/addons"
 	"kubernetes-release/addons/addonstest"
+	"kubernetes-release/boshdns"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
 	"kubernetes-release/node"
@@ -34,6 +35,11 @@ const records = `{"record_keys": ["id", "instance_group", "az", "network", "depl
 ["3c5e8f1a-0000-4000-8000-000000000001", "worker", "z1", "private", "kube", "10.0.0.4", "bosh"],
 ["7d2b9c4e-0000-4000-8000-000000000002", "worker", null, "private", "kube", "10.0.0.5", "bosh"],
 ["3c5e8f1a-0000-4000-8000-000000000001", "worker", "z1", "private", "other", "10.0.0.6", "bosh"]]}`
+
+// deployment is one whose instances a file has.
+func deployment(name, records string) boshdns.Deployment {
+	return boshdns.Deployment{Name: name, Domain: "bosh", Records: records}
+}
 
 func writeRecords(t *testing.T) string {
 	t.Helper()
@@ -67,8 +73,8 @@ func (l located) ProviderID(_ context.Context, i node.Instance) (string, error) 
 // TestProviderIDIsOfTheInstance: by BOSH's name, and what BOSH says of the instance.
 func TestProviderIDIsOfTheInstance(t *testing.T) {
 	instances := &Instances{
-		Records: writeRecords(t), Deployment: "Kube", Domain: "bosh",
-		Locator: located{"3c5e8f1a-0000-4000-8000-000000000001"},
+		Deployment: deployment("Kube", writeRecords(t)),
+		Locator:    located{"3c5e8f1a-0000-4000-8000-000000000001"},
 	}
 	found, err := instances.Find(t.Context(), "worker-3c5e8f1a")
 	if err != nil || found.ProviderID != "openstack:///10.0.0.4" || found.Labels["bosh.io/az"] != "z1" ||
@@ -90,7 +96,7 @@ func TestNodesOfBeforeTheRegion(t *testing.T) {
 	}
 	client := fake.NewClientset(object)
 	keeper := NewKeeper(client, &Instances{
-		Records: writeRecords(t), Deployment: "Kube", Domain: "bosh", Cloud: cloudOf{node.Machine{
+		Deployment: deployment("Kube", writeRecords(t)), Cloud: cloudOf{node.Machine{
 			ID: "id", Node: object.Name, ProviderID: "openstack://RegionOne/id",
 			Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.4")},
 		}},
@@ -109,14 +115,14 @@ func TestNodesOfBeforeTheRegion(t *testing.T) {
 
 func TestLabelsAreOfTheInstance(t *testing.T) {
 	path := writeRecords(t)
-	named := &Instances{Records: path, Deployment: "Kube", Domain: "bosh"}
+	named := &Instances{Deployment: deployment("Kube", path)}
 	machine := node.Machine{
 		ID:         "i-1",
 		Node:       "ip-10-0-0-5.ec2.internal",
 		ProviderID: "aws:///us-east-1a/i-1",
 		Addresses:  []netip.Addr{netip.MustParseAddr("10.0.0.5")},
 	}
-	inCloud := &Instances{Records: path, Deployment: "Kube", Domain: "bosh", Cloud: cloudOf{machine}}
+	inCloud := &Instances{Deployment: deployment("Kube", path), Cloud: cloudOf{machine}}
 	first := map[string]string{
 		"bosh.io/deployment":     "Kube",
 		"bosh.io/instance-group": "worker",
@@ -144,9 +150,9 @@ func TestLabelsAreOfTheInstance(t *testing.T) {
 			"known"},
 		"unknown VM": {inCloud, "ip-10-0-0-4.ec2.internal", nil, "no such VM"},
 		"other deployment": {
-			&Instances{Records: path, Deployment: "new", Domain: "bosh"}, "worker-3c5e8f1a", nil, "0 are known",
+			&Instances{Deployment: deployment("new", path)}, "worker-3c5e8f1a", nil, "0 are known",
 		},
-		"no records": {&Instances{Records: path + "x"}, "worker-3c5e8f1a", nil, path + "x"},
+		"no records": {&Instances{Deployment: deployment("new", path+"x")}, "worker-3c5e8f1a", nil, path + "x"},
 	} {
 		instance, err := test.instances.Find(t.Context(), test.node)
 		got := instance.Labels
@@ -225,7 +231,7 @@ func TestNodesCannotRelabelThemselves(t *testing.T) {
 		t.Errorf("after registration: %v", labels)
 	}
 
-	instances := &Instances{Records: writeRecords(t), Deployment: "kube", Domain: "bosh"}
+	instances := &Instances{Deployment: deployment("kube", writeRecords(t))}
 	startKeeper(t, cluster, instances)
 	expectLabeled := func(when string) {
 		t.Helper()
@@ -306,7 +312,7 @@ func patchLabels(t *testing.T, client kubernetes.Interface, name, subresource st
 
 // TestNodesAreForgotten is a node that registers again and again while its instance is looked for.
 func TestNodesAreForgotten(t *testing.T) {
-	instances := &Instances{Records: writeRecords(t), Deployment: "Kube", Domain: "bosh"}
+	instances := &Instances{Deployment: deployment("Kube", writeRecords(t))}
 	keeper := NewKeeper(fake.NewClientset(), instances, slog.New(slog.DiscardHandler))
 	node := func(uid types.UID) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-3c5e8f1a", UID: uid}}
@@ -332,7 +338,7 @@ func TestNodesAreForgotten(t *testing.T) {
 // TestReplacedVMWithAnotherAddress: the new VM takes over the Node of the lost one, as without a cloud controller.
 func TestReplacedVMWithAnotherAddress(t *testing.T) {
 	path := writeRecords(t)
-	instances := &Instances{Records: path, Deployment: "Kube", Domain: "bosh"}
+	instances := &Instances{Deployment: deployment("Kube", path)}
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-3c5e8f1a", UID: "1"}}
 	client := fake.NewClientset(object)
 	keeper := NewKeeper(client, instances, slog.New(slog.DiscardHandler))
@@ -406,7 +412,7 @@ func TestInstanceOfAnotherGroup(t *testing.T) {
 	for name, instances := range map[string]*Instances{"in a cloud": inCloud, "by name": byName} {
 		asked = 0
 		path := writeRecords(t)
-		instances.Records, instances.Deployment, instances.Domain = path, "Kube", "bosh"
+		instances.Deployment = deployment("Kube", path)
 		instances.Taints = map[string][]corev1.Taint{"pool": {taint}}
 		object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-3c5e8f1a", UID: "1"}}
 		client := fake.NewClientset(object)
@@ -464,7 +470,7 @@ func TestNewNodesAreLabeledFirst(t *testing.T) {
 	const known = 20
 	cloud := slow{make(chan string, known+2), make(chan struct{})}
 	keeper := NewKeeper(
-		fake.NewClientset(), &Instances{Records: writeRecords(t), Deployment: "Kube", Domain: "bosh", Cloud: cloud},
+		fake.NewClientset(), &Instances{Deployment: deployment("Kube", writeRecords(t)), Cloud: cloud},
 		slog.New(slog.DiscardHandler),
 	)
 	add := func(name string, taints ...corev1.Taint) {
@@ -505,7 +511,7 @@ func TestSeveralNodesAreLookedForAtOnce(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	keeper := NewKeeper(
-		client, &Instances{Records: writeRecords(t), Deployment: "Kube", Domain: "bosh", Cloud: cloud},
+		client, &Instances{Deployment: deployment("Kube", writeRecords(t)), Cloud: cloud},
 		slog.New(slog.DiscardHandler),
 	)
 	go func() { ended <- keeper.Run(ctx) }()
@@ -524,7 +530,7 @@ func TestSeveralNodesAreLookedForAtOnce(t *testing.T) {
 
 // TestNodesAreNotPatchedWithoutEnd is a Node that another control VM changes back each time.
 func TestNodesAreNotPatchedWithoutEnd(t *testing.T) {
-	instances := &Instances{Records: writeRecords(t), Deployment: "Kube", Domain: "bosh"}
+	instances := &Instances{Deployment: deployment("Kube", writeRecords(t))}
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-3c5e8f1a", UID: "1"}}
 	client := fake.NewClientset(object)
 	keeper := NewKeeper(client, instances, slog.New(slog.DiscardHandler))

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"kubernetes-release/boshdns"
 	"kubernetes-release/internal/exposition"
 )
 
@@ -26,7 +25,7 @@ func (k *Keeper) writeMetrics(text *exposition.Text) {
 	if err != nil { // a cache returns none
 		return
 	}
-	records, err := boshdns.Load(k.instances.Records, k.instances.Deployment, k.instances.Domain)
+	records, err := k.instances.Deployment.Load()
 	if err != nil {
 		k.log.Warn("cannot compare Nodes with instances", "error", err)
 		return

@@ -34,7 +34,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	keeper := NewKeeper(
-		client, &Instances{Records: records, Deployment: "kube", Domain: "bosh"}, slog.New(slog.DiscardHandler),
+		client, &Instances{Deployment: deployment("kube", records)}, slog.New(slog.DiscardHandler),
 	)
 	for name, labels := range map[string]map[string]string{
 		"control":  {"bosh.io/instance-group": "control", "bosh.io/instance-id": "a"},

@@ -63,7 +63,7 @@ func TestNodesCannotShedTheirTaints(t *testing.T) {
 	register() // nobody knows it yet
 	expect("before kubelet-csr-approver runs", notReady, unknown)
 	startKeeper(t, cluster, &Instances{
-		Records: writeRecords(t), Deployment: "kube", Domain: "bosh",
+		Deployment: deployment("kube", writeRecords(t)),
 		// The Director writes the names of groups in lower case.
 		Taints: map[string][]corev1.Taint{"Worker": {gpu}, "control": {own}},
 	})

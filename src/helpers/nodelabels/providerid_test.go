@@ -51,7 +51,7 @@ func TestNodesCannotNameAnotherInstance(t *testing.T) {
 	}
 	kubetest.MustForbid(t, "before the approver has set it", patch(other), "a node cannot set its provider ID")
 
-	instances := &Instances{Records: writeRecords(t), Deployment: "kube", Domain: "bosh", Cloud: cloudOf{machine}}
+	instances := &Instances{Deployment: deployment("kube", writeRecords(t)), Cloud: cloudOf{machine}}
 	startKeeper(t, cluster, instances)
 	expect := func(when string) {
 		t.Helper()

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"kubernetes-release/boshdns"
 	"kubernetes-release/cloud/openstack"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
@@ -61,8 +62,8 @@ func TestCloudControllerManager(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- nodelabels.NewKeeper(client, &nodelabels.Instances{
-			Records: records, Deployment: "kube", Domain: "bosh",
-			Locator: (&openstack.Provider{}).NewLocator(config),
+			Deployment: boshdns.Deployment{Name: "kube", Domain: "bosh", Records: records},
+			Locator:    (&openstack.Provider{}).NewLocator(config),
 		}, slog.New(slog.NewTextHandler(t.Output(), nil))).Run(ctx)
 	}()
 	t.Cleanup(func() {

@@ -68,9 +68,7 @@ func approveKubeletCSRs() *cobra.Command {
 			return fmt.Errorf("metrics: %w", err)
 		}
 		instances := &nodelabels.Instances{
-			Records:    settings.Deployment.Records,
-			Deployment: settings.Deployment.Name,
-			Domain:     settings.Deployment.Domain,
+			Deployment: settings.Deployment.Deployment,
 			Taints:     settings.Taints,
 			Locator:    settings.Deployment.Locator,
 		}

@@ -45,7 +45,7 @@ func TestRecordsAreReadByTheRelease(t *testing.T) {
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	records, err := boshdns.Load(path, "Kube_Prod", "bosh")
+	records, err := boshdns.Deployment{Name: "Kube_Prod", Domain: "bosh", Records: path}.Load()
 	if err != nil || len(records) != 2 || records[0].InstanceGroup != "worker-gpu" || records[0].AZ != "z1" ||
 		records[1].AZ != "" ||
 		records[1].IP.String() != "10.0.0.5" {
