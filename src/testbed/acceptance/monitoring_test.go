@@ -315,8 +315,10 @@ func (l *lab) checkTargets(t *testing.T, jobs []string) {
 	})
 }
 
-// appearNever are metrics that this lab does not have with all faults. TestOpenStackRefuses does.
-var appearNever = []string{"openstack_api_request_errors_total", "openstack_api_requests_total"}
+// appearNever are metrics that this lab does not have with all faults. TestOpenStackRefuses and TestAuditWebhook do.
+var appearNever = []string{
+	"openstack_api_request_errors_total", "openstack_api_requests_total", "apiserver_audit_error_total",
+}
 
 // checkDashboard expects that each panel has data, unless it shows what this lab has not.
 func (l *lab) checkDashboard(t *testing.T) {

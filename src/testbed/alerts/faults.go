@@ -31,6 +31,7 @@ var Proofs = map[string]Proof{
 	"VolumeDoesNotDetach":               {"EC2 takes minutes to detach a volume", InLab},
 	"OpenStackRefusesRequests":          {"the credential of the CSI driver expires", "TestOpenStackRefuses"},
 	"KMSDoesNotEncrypt":                 {"KMS resets connections", InLab},
+	"AuditEventsAreLost":                {"the webhook refuses audit events", "TestAuditWebhook"},
 	"LoadBalancerControllerDoesNotLead": {"a VM that is gone holds the lease of the controller", InLab},
 	"LoadBalancersAreNotUpdated":        {"ELB refuses to create a load balancer", InLab},
 }

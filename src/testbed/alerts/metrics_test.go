@@ -76,7 +76,7 @@ func TestMetricsOfProgramsExist(t *testing.T) {
 	for program, parts := range map[string][]string{
 		"kubernetes/bin/kube-apiserver": {
 			"envelope_encryption", "kms_operations_latency_seconds", "provider_name", "grpc_status_code", "method_name",
-			"/v2.KeyManagementService/Status",
+			"/v2.KeyManagementService/Status", "apiserver_audit", "error_total", "plugin",
 		},
 		"aws-load-balancer-controller/bin/aws-load-balancer-controller": append(
 			rules.metrics("leader_election_"), rules.metrics("controller_runtime_")...,
@@ -99,7 +99,7 @@ func TestMetricsOfProgramsExist(t *testing.T) {
 
 // name matches the metrics that this release knows; PromQL's own words and the labels have none of these prefixes.
 var name = regexp.MustCompile(`\b(kubernetes_bosh|kubernetes_build|etcd|grpc_server|csi_sidecar|aws_ebs_csi|` +
-	`openstack_api|apiserver_envelope|leader_election|controller_runtime)_\w+`)
+	`openstack_api|apiserver_envelope|apiserver_audit|leader_election|controller_runtime)_\w+`)
 
 // metrics returns the names of the metrics that an expression uses.
 func metrics(expression string) []string { return name.FindAllString(expression, -1) }

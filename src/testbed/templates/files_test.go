@@ -3,6 +3,7 @@ package templates
 import (
 	"crypto/tls"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,11 +17,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
 )
 
 // TestAuditWebhook lets the real API server send audit events, in each mode, to a receiver whose CA is in the
-// properties, with their client certificate and token. Then the receiver refuses them.
+// properties, with their client certificate and token. Then the receiver refuses them, and what the alert
+// AuditEventsAreLost sees is there.
 func TestAuditWebhook(t *testing.T) {
 	t.Parallel()
 	for mode, c := range map[string]struct {
@@ -105,6 +108,16 @@ func checkAuditWebhook(t *testing.T, mode string, properties values, served bool
 	if err := list(); served != (err == nil) || err != nil && !apierrors.IsInternalError(err) {
 		t.Errorf("a request while the webhook refuses events: %v, want it served: %t", err, served)
 	}
+	if !served {
+		refuses.Store(false) // what the request for metrics needs too
+	}
+	eventually.Succeeds(t, time.Minute, "lost events are counted", func() error {
+		text, err := client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+		if err == nil && !strings.Contains(string(text), "\n"+`apiserver_audit_error_total{plugin="webhook"} `) {
+			err = errors.New("no such metric")
+		}
+		return err
+	})
 }
 
 // TestFlagsOfFilesCanBeMaps: all values of a flag are searched for files, and none is refused that exists.
