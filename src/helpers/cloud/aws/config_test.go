@@ -188,6 +188,21 @@ var configCases = map[string]mistake{
 		check:  "node-ports",
 		status: preflight.Passed,
 	},
+	"nodes open at the cluster's ports": {
+		change: rules(allows("tcp", "20000-20999", "10.0.0.0/16")),
+		config: func(c *preflight.Config) { c.NodePorts = "20000-20999" },
+		conf:   noIngress,
+		check:  "node-ports",
+		status: preflight.Passed,
+	},
+	"nodes open at other ports than the cluster's": {
+		change: rules(allows("tcp", "30000-32767", "10.0.0.0/16")),
+		config: func(c *preflight.Config) { c.NodePorts = "20000-20999" },
+		conf:   noIngress,
+		check:  "node-ports",
+		status: preflight.Warned,
+		fix:    []string{"--port 20000-20999 --cidr 10.0.32.0/20"},
+	},
 	"nodes open to the VPC by two rules": {
 		change: rules(allows("tcp", "30000-31000", "10.0.0.0/16") + allows("tcp", "31001-32767", "10.0.0.0/16")),
 		conf:   noIngress,

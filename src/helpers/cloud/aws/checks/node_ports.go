@@ -25,12 +25,25 @@ var _ = register(Check{
 		"load balancers.",
 })
 
-// The default range of NodePorts, to which load balancers send.
-const firstNodePort, lastNodePort = 30000, 32767
+// nodePorts are the ports of Services on nodes, to which load balancers send, and the groups whose rules open them.
+type nodePorts struct {
+	first, last int
+	groups      []resource.SecurityGroup
+}
+
+// nodePortsOf returns Kubernetes' default range if the cluster's is not known.
+func nodePortsOf(f *facts.Facts) nodePorts {
+	n := nodePorts{groups: f.Groups}
+	if _, err := fmt.Sscanf(f.Request.NodePorts, "%d-%d", &n.first, &n.last); err != nil {
+		n.first, n.last = 30000, 32767
+	}
+	return n
+}
 
 // checkNodePorts: with DisableSecurityGroupIngress the operator opens the nodes to load balancers: to their security
 // group, or to the networks of the subnets that the cloud controller attaches them to.
 func checkNodePorts(f *facts.Facts) preflight.Outcome {
+	ports := nodePortsOf(f)
 	switch {
 	case !f.Conf.NoIngressManagement:
 		return passed("the cloud controller opens them")
@@ -40,14 +53,14 @@ func checkNodePorts(f *facts.Facts) preflight.Outcome {
 		return skipped("%s", facts.WhyMissing("security groups", f.GroupsErr))
 	case len(f.Groups) == 0:
 		return instanceMissing(f)
-	case admitBalancers(f.Groups, f.Conf.ElbSecurityGroup):
+	case ports.admitBalancers(f.Conf.ElbSecurityGroup):
 		return passed("%s", f.Conf.ElbSecurityGroup)
-	case admit(f.Groups, resource.AnyAddress):
+	case ports.admit(resource.AnyAddress):
 		return passed("%s", resource.AnyAddress)
 	}
-	lists, seen := sources(f.Groups)
+	lists, seen := ports.sources()
 	networks, why := balancerNetworks(f)
-	closed := slices.DeleteFunc(slices.Clone(networks), func(n netip.Prefix) bool { return admit(f.Groups, n) })
+	closed := slices.DeleteFunc(slices.Clone(networks), ports.admit)
 	switch {
 	case len(networks) > 0 && len(closed) == 0:
 		return passed("%s", joinNetworks(networks))
@@ -56,12 +69,12 @@ func checkNodePorts(f *facts.Facts) preflight.Outcome {
 	case why != "" && len(seen) > 0:
 		return skipped("%s; the rules for NodePorts admit %s", why, joinNetworks(seen))
 	}
-	return found(closedPorts(f, closed))
+	return found(ports.closed(f, closed))
 }
 
-// closedPorts is the finding if load balancers cannot connect. The networks are those that no rule admits, if they are
+// closed is the finding if load balancers cannot connect. The networks are those that no rule admits, if they are
 // known.
-func closedPorts(f *facts.Facts, networks []netip.Prefix) preflight.Finding {
+func (n nodePorts) closed(f *facts.Facts, networks []netip.Prefix) preflight.Finding {
 	var ids []string
 	for _, g := range f.Groups {
 		ids = append(ids, g.ID)
@@ -69,12 +82,12 @@ func closedPorts(f *facts.Facts, networks []netip.Prefix) preflight.Finding {
 	allow := func(source ...string) string {
 		return fixes.AWS(f, "ec2", "authorize-security-group-ingress", append([]string{
 			"--group-id", fixes.Word(f.ManagedGroup(ids), "group"), "--protocol", "tcp", "--port",
-			fmt.Sprintf("%d-%d", firstNodePort, lastNodePort),
+			fmt.Sprintf("%d-%d", n.first, n.last),
 		}, source...)...)
 	}
 	seen, text, lines := "none", "allow the networks of the load balancers' subnets to connect to them", []string{}
-	for _, n := range networks {
-		lines = append(lines, allow("--cidr", n.String()))
+	for _, network := range networks {
+		lines = append(lines, allow("--cidr", network.String()))
 	}
 	if len(networks) > 0 {
 		seen = "none for " + joinNetworks(networks)
@@ -92,7 +105,7 @@ func closedPorts(f *facts.Facts, networks []netip.Prefix) preflight.Finding {
 	return preflight.Finding{
 		Resource: strings.Join(ids, ", "),
 		Wanted: fmt.Sprintf(
-			"a rule that allows load balancers to connect to ports %d to %d", firstNodePort, lastNodePort,
+			"a rule that allows load balancers to connect to ports %d to %d", n.first, n.last,
 		),
 		Found: seen,
 		Why: "DisableSecurityGroupIngress is set, so the cloud controller does not open the nodes, and load " +
@@ -132,23 +145,21 @@ func balancerNetworks(f *facts.Facts) (networks []netip.Prefix, why string) {
 }
 
 // admitBalancers reports whether rules admit a security group to all NodePorts.
-func admitBalancers(groups []resource.SecurityGroup, id string) bool {
-	return id != "" && atNodePorts(groups, func(rules []resource.IngressRule) bool {
+func (n nodePorts) admitBalancers(id string) bool {
+	return id != "" && n.each(func(rules []resource.IngressRule) bool {
 		return slices.ContainsFunc(rules, func(r resource.IngressRule) bool { return slices.Contains(r.Groups, id) })
 	})
 }
 
 // admit reports whether rules admit a network to all NodePorts.
-func admit(groups []resource.SecurityGroup, network netip.Prefix) bool {
-	return atNodePorts(
-		groups, func(rules []resource.IngressRule) bool { return resource.Cover(networksOf(rules), network) },
-	)
+func (n nodePorts) admit(network netip.Prefix) bool {
+	return n.each(func(rules []resource.IngressRule) bool { return resource.Cover(networksOf(rules), network) })
 }
 
 // sources are the prefix lists with which rules admit addresses to all NodePorts, and the networks if they do so
 // without lists.
-func sources(groups []resource.SecurityGroup) (lists []string, networks []netip.Prefix) {
-	all := atNodePorts(groups, func(rules []resource.IngressRule) bool {
+func (n nodePorts) sources() (lists []string, networks []netip.Prefix) {
+	all := n.each(func(rules []resource.IngressRule) bool {
 		own := networksOf(rules)
 		networks = append(networks, own...)
 		before := len(lists)
@@ -165,18 +176,18 @@ func sources(groups []resource.SecurityGroup) (lists []string, networks []netip.
 	return slices.Compact(lists), slices.Compact(networks)
 }
 
-// atNodePorts reports whether something is true of the rules for each NodePort. Which rules apply changes only behind
-// the last port of one, so that asking there and at the first NodePort is enough.
-func atNodePorts(groups []resource.SecurityGroup, admits func([]resource.IngressRule) bool) bool {
+// each reports whether something is true of the rules for each NodePort. Which rules apply changes only behind the last
+// port of one, so that asking there and at the first NodePort is enough.
+func (n nodePorts) each(admits func([]resource.IngressRule) bool) bool {
 	var all []resource.IngressRule
-	ports := []int{firstNodePort}
-	for _, g := range groups {
+	ports := []int{n.first}
+	for _, g := range n.groups {
 		for _, r := range g.Ingress {
 			if !slices.Contains(r.Protocols, "tcp") {
 				continue
 			}
 			all = append(all, r)
-			if r.To >= firstNodePort && r.To < lastNodePort {
+			if r.To >= n.first && r.To < n.last {
 				ports = append(ports, r.To+1)
 			}
 		}

@@ -22,7 +22,7 @@ func TestClosedPortsOfForeignGroups(t *testing.T) {
 			Conf:    &cloudconfig.Config{},
 			Groups:  []resource.SecurityGroup{{ID: "sg-1", Tags: clustertags.Tags{tag: "owned"}}},
 		}
-		fix := closedPorts(f, nil).Fix[0]
+		fix := nodePortsOf(f).closed(f, nil).Fix[0]
 		if text := fix.Text + " " + strings.Join(fix.Commands, " "); !strings.Contains(text, want) ||
 			strings.Contains(text, "SECURITY_GROUP_ID") {
 			t.Errorf("%s: the fix is %s, want %s", tag, text, want)
