@@ -6,7 +6,7 @@
 #   aws.sh test CLUSTER                           runs its errands
 #   aws.sh upgrade CLUSTER SOURCE FINAL TARBALL   deploys FINAL with the manifest in the tarball SOURCE, then TARBALL
 #                                                 with that of the work tree
-#   aws.sh delete CLUSTER                         deletes the deployment and its release from the Director, then sweeps
+#   aws.sh delete CLUSTER                         deletes the deployment, then sweeps
 #   aws.sh sweep CLUSTER                          deletes what a cluster without a deployment has left in the account
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -54,29 +54,6 @@ upgrade() {
   kubectl get configmap before-upgrade --output=yaml | grep "final: $final" ||
     fail "the ConfigMap that was created before the upgrade is gone"
   run_errands
-}
-
-# releases [DEPLOYMENT]: the versions of this release that it has, or any deployment, as kubernetes/VERSION.
-releases() {
-  bosh -n deployments --json | jq -r --arg deployment "${1:-}" '.Tables[].Rows[] |
-    select($deployment == "" or .name == $deployment) | .release_s | split("\n")[] | select(startswith("kubernetes/"))'
-}
-
-# Each candidate is a version of its own, which the Director would keep. Its deletion comes before the sweep: a second
-# attempt, after what failed, does not know the version any more.
-delete() {
-  local deployed kept release
-  deployed=$(releases "$cluster")
-  bosh -n -d "$cluster" delete-deployment --force
-  kept=$(releases)
-  for release in $deployed; do
-    if grep -qxF "$release" <<<"$kept"; then
-      echo "$release stays on the Director: another deployment has it"
-    else
-      bosh -n delete-release "$release"
-    fi
-  done
-  sweep
 }
 
 # owned TYPE: the ARNs of the cluster's resources. The cloud controller tags what it creates as owned; what operators create has the value
@@ -166,7 +143,9 @@ case $command in
   deploy) deploy "$3" . ;;
   test) run_errands ;;
   upgrade) upgrade "$3" "$4" "$5" ;;
-  delete) delete ;;
+  delete)
+    bosh -n -d "$cluster" delete-deployment --force
+    sweep ;;
   sweep) sweep ;;
   *) fail "unknown command '$command': it must be deploy, test, upgrade, delete or sweep" ;;
 esac

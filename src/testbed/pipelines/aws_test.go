@@ -41,10 +41,6 @@ const fakeBOSH = `#!/bin/bash
 echo "bosh $*" >>"$CALLS"
 case "$*" in
   *"deployments --column=name"*) echo "$DEPLOYED" ;;
-  *"deployments --json"*)
-    own='{"name": "ci-deploy", "release_s": "bpm/1.4.2\nkubernetes/1.0.0\nkubernetes/0+dev.7.c1"},'
-    if grep -q delete-deployment "$CALLS"; then own=; fi
-    echo '{"Tables": [{"Rows": ['"$own"'{"name": "ci-upgrade", "release_s": "bpm/1.4.2\nkubernetes/1.0.0"}]}]}' ;;
   *" deploy "*) [[ -e $5 ]] || { echo "there is no manifest $5" >&2; exit 1; } ;;
   *"get configmap"*) echo "  final: kubernetes-1.2.2.tgz" ;;
 esac
@@ -53,15 +49,21 @@ esac
 // runAWS runs ci/aws.sh with fake programs and returns what they were asked, and the output.
 func runAWS(t *testing.T, deployed string, args ...string) (calls []string, output string, err error) {
 	t.Helper()
+	return runFakes(t, deployed, exec.Command(filepath.Join(root, "ci", "aws.sh"), args...))
+}
+
+// runFakes runs a command that finds the fake programs.
+func runFakes(t *testing.T, deployed string, command *exec.Cmd) (calls []string, output string, err error) {
+	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"aws": fakeAWS, "bosh": fakeBOSH, "sleep": "#!/bin/bash\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	command := exec.Command(filepath.Join(root, "ci", "aws.sh"), args...)
 	command.Env = append(
 		os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "CALLS="+filepath.Join(dir, "calls"), "DEPLOYED="+deployed,
+		"CLUSTERS=",
 	)
 	out, err := command.CombinedOutput()
 	text, readErr := os.ReadFile(filepath.Join(dir, "calls"))
@@ -137,22 +139,29 @@ aws ec2 delete-security-group --group-id sg-1`
 	}
 }
 
-// A release leaves the Director with its deployment, unless another one has it. A sweep that fails is attempted again,
-// when the version is no longer known.
-func TestDeleteDeletesTheRelease(t *testing.T) {
+// TestOnlyTheSweepDeletesReleases: a job that deletes its candidate could meet another one that uploads the same.
+func TestOnlyTheSweepDeletesReleases(t *testing.T) {
 	calls, output, err := runAWS(t, "other", "delete", "ci-deploy")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
-	var deleted []string
-	for _, call := range calls {
-		if strings.Contains(call, "delete-") {
-			deleted = append(deleted, call)
-		}
+	if text := strings.Join(calls, "\n"); calls[0] != "bosh -n -d ci-deploy delete-deployment --force" ||
+		strings.Contains(text, "delete-release") || strings.Contains(text, "clean-up") ||
+		!strings.Contains(text, "aws elbv2 delete-load-balancer") {
+		t.Errorf("delete runs\n%s", text)
 	}
-	want := "bosh -n -d ci-deploy delete-deployment --force\nbosh -n delete-release kubernetes/0+dev.7.c1\naws "
-	if got := strings.Join(deleted, "\n"); !strings.HasPrefix(got, want) || strings.Count(got, "release") != 1 {
-		t.Errorf("deleted:\n%s\nwant first:\n%s", got, want)
+	repository, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := exec.Command(filepath.Join(repository, "ci/tasks/sweep-aws.sh"))
+	task.Dir = t.TempDir()
+	if err := os.Symlink(repository, filepath.Join(task.Dir, "repository")); err != nil {
+		t.Fatal(err)
+	}
+	calls, output, err = runFakes(t, "", task)
+	if last := calls[len(calls)-1]; err != nil || last != "bosh clean-up" {
+		t.Errorf("the sweep ends with %s: %v\n%s", last, err, output)
 	}
 }
 
