@@ -364,7 +364,8 @@ func (f *faults) script(instance, script string) (string, error) {
 
 // killDuringStage kills a process of the node while the driver formats a volume. That takes milliseconds, so strace
 // keeps each program that the driver starts for a second before it does anything, and the device is watched inside the
-// VM.
+// VM. strace is killed, which lets go of all threads: asked to end, it can wait for the killed driver for ever, and
+// so can whoever wants to start the driver again.
 func (f *faults) killDuringStage(t *testing.T, process string) {
 	instance, file := pidfile(process)
 	_, driver := pidfile("ebs-csi-node")
@@ -375,7 +376,7 @@ func (f *faults) killDuringStage(t *testing.T, process string) {
 		out, err = f.script(
 			instance,
 			`cat `+file+`; `+strings.Join(injected.DelayCalls("execve", time.Second), " ")+` -p $(cat `+driver+
-				`) > /dev/null 2>&1 & tracer=$!; trap 'kill $tracer 2> /dev/null' EXIT; i=0; `+
+				`) > /dev/null 2>&1 & tracer=$!; trap 'kill -9 $tracer 2> /dev/null' EXIT; i=0; `+
 				`until pgrep '^mkfs' > /dev/null; do i=$((i+1)); [ $i -lt 9000 ] || exit 1; sleep 0.01; done; `+
 				`kill -9 $(cat `+file+`)`,
 		)
