@@ -339,7 +339,7 @@ func TestPreflightFindsMistakes(t *testing.T) {
 			[]string{fail, "storage-1 is missing, there are nova", "availability_zone of each class"},
 		},
 		"a VM in a zone that Cinder does not have": {func(b *bed) {
-			b.storage, b.world.Servers[0].AvailabilityZone = true, "az1"
+			b.storage, b.anyZone, b.world.Servers[0].AvailabilityZone = true, true, "az1"
 		}, "volume-zones", []string{fail, "az1 is missing, there are nova", "BlockStorage.ignore-volume-az to true"}},
 		"a VM in a zone that Cinder does not have, which the driver ignores": {func(b *bed) {
 			b.storage, b.zones, b.world.Servers[0].AvailabilityZone = true, []string{openstacksim.LabZone}, "az1"
@@ -348,7 +348,15 @@ func TestPreflightFindsMistakes(t *testing.T) {
 		"a VM in a zone that Cinder does not have, and a class without one": {func(b *bed) {
 			b.storage, b.anyZone, b.world.Servers[0].AvailabilityZone = true, true, "az1"
 			b.config = lab + "[BlockStorage]\nignore-volume-az = true\n"
-		}, "volume-zones", []string{fail, "az1 is missing, there are nova", "availability_zone of each class"}},
+		}, "volume-zones", []string{
+			warn, "az1 is missing, there are nova", "allow_availability_zone_fallback = true",
+			"availability_zone of each class",
+		}},
+		"a VM in a zone that Cinder does not have, a class without one, and one with another": {func(b *bed) {
+			b.storage, b.anyZone, b.world.Servers[0].AvailabilityZone = true, true, "az1"
+			b.zones = []string{"storage-1"}
+			b.config = lab + "[BlockStorage]\nignore-volume-az = true\n"
+		}, "volume-zones", []string{fail, "storage-1, az1 is missing, there are nova"}},
 		"no quota of volumes": {func(b *bed) { b.storage, b.world.Quota.Volumes = true, 0 }, "volume-quota", []string{
 			warn, "quota of volumes", "0 are used, and 0 are allowed", "the next claim gets no volume",
 		}},

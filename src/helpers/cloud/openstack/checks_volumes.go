@@ -110,8 +110,9 @@ func checkVolumeZones(f *facts) preflight.Outcome {
 	wanted := slices.Clone(f.request.StorageZones)
 	// With ignore-volume-az too, the driver asks Cinder for the zone of the pod's node if the class has none
 	// (CreateVolume in pkg/csi/cinder/controllerserver.go of cloud-provider-openstack).
-	if ofNode := f.request.StorageAnyZone || f.config.get("BlockStorage", "ignore-volume-az") != "true"; ofNode &&
-		!slices.Contains(wanted, f.metadata.Zone) {
+	ignored := f.config.get("BlockStorage", "ignore-volume-az") == "true"
+	ofNode := (f.request.StorageAnyZone || !ignored) && !slices.Contains(wanted, f.metadata.Zone)
+	if ofNode {
 		wanted = append(wanted, f.metadata.Zone)
 	}
 	missing := slices.DeleteFunc(slices.Clone(wanted), func(zone string) bool {
@@ -120,7 +121,7 @@ func checkVolumeZones(f *facts) preflight.Outcome {
 	if len(missing) == 0 {
 		return passed("%s", strings.Join(wanted, ", "))
 	}
-	return found(preflight.Finding{
+	finding := preflight.Finding{
 		Resource: "availability zones of Cinder", Wanted: strings.Join(wanted, ", ") + ", as the VMs and classes have",
 		Found: fmt.Sprintf("%s is missing, there are %s", strings.Join(missing, ", "),
 			strings.Join(append(f.volumes.zones, "no others"), ", ")),
@@ -130,7 +131,15 @@ func checkVolumeZones(f *facts) preflight.Outcome {
 				"and BlockStorage.ignore-volume-az to true in config of job cloud-provider",
 			"openstack availability zone list --volume",
 		),
-	})
+	}
+	// Cinder can fall back to its default zone (_extract_availability_zones in create_volume.py of
+	// cinder/volume/flows/api), which its API does not tell. With ignore-volume-az pods can use the volume.
+	if ofNode && ignored && slices.Equal(missing, []string{f.metadata.Zone}) {
+		finding.Advisory = true
+		finding.Why = "the driver asks Cinder for volumes in the zone of the pod, and Cinder refuses unless it has " +
+			"allow_availability_zone_fallback = true."
+	}
+	return found(finding)
 }
 
 func checkVolumeQuota(f *facts) preflight.Outcome {
