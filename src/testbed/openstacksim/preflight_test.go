@@ -413,10 +413,12 @@ func TestPreflightFindsMistakes(t *testing.T) {
 		"rules for ports that are no longer those": {func(b *bed) {
 			b.betweenNodes("tcp 8443", "tcp 7444", "tcp 10250", "udp 8472")
 		}, "security-group-nodes", []string{fail, "no rule allows TCP 6443 (API), TCP 6444 (nodes join) from"}},
-		"a group of workers that may join": {func(b *bed) {
-			b.betweenNodes("tcp 6443", "tcp 10250", "udp 8472", "tcp 6444")
+		"a control VM alone in its group": {func(b *bed) {
+			b.betweenNodes("tcp 6443", "tcp 6444", "tcp 10250", "udp 8472")
 			workers, rules := "0a0b0c0d-0000-4000-8000-0000000000fe", b.world.SecurityGroups[0].Rules
-			rules[len(rules)-1].RemoteGroupID = &workers
+			for i := len(rules) - 4; i < len(rules); i++ {
+				rules[i].RemoteGroupID = &workers
+			}
 		}, "", nil},
 		"other node ports": {
 			func(b *bed) {

@@ -54,12 +54,13 @@ func checkAddress(f *facts) preflight.Outcome {
 	})
 }
 
-// allows reports whether a rule of the server's groups allows TCP or UDP to all of the ports from whom it must.
-func (f *facts) allows(protocol string, from, to int, admits func(rules.SecGroupRule) bool) bool {
+// allows reports whether a rule of the server's groups allows TCP or UDP to all of the ports: from all addresses of the
+// network, or, without one, from other nodes.
+func (f *facts) allows(protocol string, from, to int, network netip.Prefix) bool {
 	for _, group := range f.groups {
 		for _, rule := range group.Rules {
 			if rule.Direction == "ingress" && rule.EtherType == "IPv4" && matches(rule, protocol, from, to) &&
-				admits(rule) {
+				f.admits(rule, network) {
 				return true
 			}
 		}
@@ -76,13 +77,14 @@ func matches(rule rules.SecGroupRule, protocol string, from, to int) bool {
 		(rule.PortRangeMax == 0 || rule.PortRangeMin <= from && to <= rule.PortRangeMax)
 }
 
-// admits reports whether a rule is for all addresses of the network, or, without one, for members of the groups.
+// admits reports whether a rule is for all addresses of the network, or, without one, for other nodes.
 func (f *facts) admits(rule rules.SecGroupRule, network netip.Prefix) bool {
 	if rule.RemoteAddressGroupID != "" {
 		return true // its addresses are not known here, and a deploy is not refused by what is not known
 	}
 	if rule.RemoteGroupID != "" {
-		return !network.IsValid() && f.isMember(rule.RemoteGroupID)
+		// Workers can be in a group of their own, and the only control VM reaches its own ports without a rule.
+		return !network.IsValid()
 	}
 	if rule.RemoteIPPrefix == "" {
 		return true
@@ -96,15 +98,6 @@ func (f *facts) admits(rule rules.SecGroupRule, network netip.Prefix) bool {
 	}
 	own, err := netip.ParseAddr(f.request.VM.Address)
 	return err == nil && prefix.Contains(own) // the others are in the same subnet
-}
-
-func (f *facts) isMember(group string) bool {
-	for _, port := range f.ports {
-		if slices.Contains(port.SecurityGroups, group) {
-			return true
-		}
-	}
-	return false
 }
 
 // groupsMissing is the outcome of checks of security groups where there are none.
@@ -136,21 +129,16 @@ func checkGroupNodes(f *facts) preflight.Outcome {
 		protocol string
 		port     int
 		what     string
-		admits   func(rules.SecGroupRule) bool
 	}
-	members := func(rule rules.SecGroupRule) bool { return f.admits(rule, netip.Prefix{}) }
-	// Workers can be in a group of their own, and the only control VM reaches its own port without a rule.
-	workers := func(rule rules.SecGroupRule) bool { return rule.RemoteGroupID != "" || members(rule) }
 	ports := []port{
-		{"tcp", f.request.APIPort, "API", members}, {"tcp", f.request.JoinPort, "nodes join", workers},
-		{"tcp", 10250, "kubelet", members},
+		{"tcp", f.request.APIPort, "API"}, {"tcp", f.request.JoinPort, "nodes join"}, {"tcp", 10250, "kubelet"},
 	}
 	if f.request.VXLAN {
-		ports = append(ports, port{"udp", 8472, "pod network", members})
+		ports = append(ports, port{"udp", 8472, "pod network"})
 	}
 	var blocked []string
 	for _, needed := range ports {
-		if needed.port != 0 && !f.allows(needed.protocol, needed.port, needed.port, needed.admits) {
+		if needed.port != 0 && !f.allows(needed.protocol, needed.port, needed.port, netip.Prefix{}) {
 			blocked = append(
 				blocked, fmt.Sprintf("%s %d (%s)", strings.ToUpper(needed.protocol), needed.port, needed.what),
 			)
@@ -162,7 +150,7 @@ func checkGroupNodes(f *facts) preflight.Outcome {
 	id := f.groups[0].ID
 	return found(preflight.Finding{
 		Resource: "security groups " + f.groupNames(), Wanted: "rules that let nodes reach each other",
-		Found: "no rule allows " + strings.Join(blocked, ", ") + " from members of these groups",
+		Found: "no rule allows " + strings.Join(blocked, ", ") + " from members of these groups or of another",
 		Why:   "nodes cannot join, and pods of different nodes cannot reach each other.",
 		Fix: hand(
 			"allow all traffic from members of the group",
@@ -191,7 +179,7 @@ func checkGroupPorts(f *facts) preflight.Outcome {
 	if _, err := fmt.Sscanf(f.request.NodePorts, "%d-%d", &first, &last); err != nil {
 		return skipped("the ports of Services on nodes are not known")
 	}
-	if f.allows("tcp", first, last, func(rule rules.SecGroupRule) bool { return f.admits(rule, network) }) {
+	if f.allows("tcp", first, last, network) {
 		return passed("%s", f.groupNames())
 	}
 	return found(preflight.Finding{
