@@ -923,7 +923,7 @@ func TestCheckNetwork(t *testing.T) {
 	tcp := func(from, to int, group string) store.Rule {
 		return store.Rule{Protocol: "tcp", FromPort: from, ToPort: to, Group: group}
 	}
-	warnings := []string{"nodes at the internet gateway", "a route to another VPC"}
+	warnings := []string{"nodes at the internet gateway", "a route to another VPC", "remote desktop"}
 	for name, c := range map[string]struct {
 		change func(*store.World)
 		want   []string // nothing is wrong if it is empty
@@ -989,6 +989,10 @@ func TestCheckNetwork(t *testing.T) {
 				entry(95, false, false, "6", "0.0.0.0/0", 40000, 50000),
 			),
 			[]string{"tcp 1024-65535 (answers to nodes and pods) from 0.0.0.0/0", "rule 95 denies it"},
+		},
+		"remote desktop": {
+			own(entry(90, false, false, "6", "0.0.0.0/0", 3389, 3389)),
+			[]string{"ingress rule 90 denies a few of these ports", "Delete the rule, or keep it"},
 		},
 		"only the ephemeral ports of Linux": {
 			own(

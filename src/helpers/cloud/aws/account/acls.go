@@ -28,6 +28,10 @@ var (
 	servicePorts    = ports{"tcp", 30000, 32767, "ports of Services"}
 )
 
+// fewPorts is how many ports a rule may deny to answers. Accounts deny single ports to the internet on purpose, such as
+// 3389 (control EC2.21 of AWS Security Hub); 10 of 64,512 are the source port of one connection in 6,000.
+const fewPorts = 10
+
 // traffic is what a subnet's network ACL must let through, to (egress) or from a network.
 type traffic struct {
 	ports
@@ -44,6 +48,18 @@ func (t traffic) String() string {
 		direction = "to"
 	}
 	return fmt.Sprintf("%s (%s) %s %s", t.ports, t.what, direction, t.network)
+}
+
+func (t traffic) direction() string {
+	if t.egress {
+		return "egress"
+	}
+	return "ingress"
+}
+
+// isAnswers reports whether its ports are chosen from many for each connection.
+func (t traffic) isAnswers() bool {
+	return slices.Contains([]ports{nodeAnswers, natAnswers, balancerAnswers}, t.ports)
 }
 
 func (t traffic) why() string {
@@ -161,13 +177,24 @@ func (a *Account) blocked(
 	acl *types.NetworkAcl, subnet string, networks map[string]netip.Prefix, tables []types.RouteTable,
 ) []preflight.Finding {
 	id := aws.ToString(acl.NetworkAclId)
+	resource := subnet + ", network ACL " + id
 	slices.SortFunc(acl.Entries, func(x, y types.NetworkAclEntry) int {
 		return cmp.Compare(aws.ToInt32(x.RuleNumber), aws.ToInt32(y.RuleNumber))
 	})
 	var findings []preflight.Finding
 	for _, t := range a.required(subnet, networks, tables) {
-		blocking := denies(acl.Entries, t)
+		entries := acl.Entries
+		if t.isAnswers() {
+			entries = slices.DeleteFunc(slices.Clone(entries), deniesFew)
+		}
+		blocking := denies(entries, t)
 		if blocking == 0 {
+			few := denies(acl.Entries, t)
+			finding := fewDenied(resource, few, t)
+			same := func(f preflight.Finding) bool { return f.Found == finding.Found }
+			if few != 0 && !slices.ContainsFunc(findings, same) { // once for all networks
+				findings = append(findings, finding)
+			}
 			continue
 		}
 		found := fmt.Sprintf("rule %d denies it", blocking)
@@ -184,11 +211,22 @@ func (a *Account) blocked(
 			})
 		}
 		findings = append(findings, preflight.Finding{
-			Resource: subnet + ", network ACL " + id, Wanted: "it allows " + t.String(), Found: found,
+			Resource: resource, Wanted: "it allows " + t.String(), Found: found,
 			Why: t.why(), Advisory: t.advisory, Fix: []preflight.Fix{fix},
 		})
 	}
 	return findings
+}
+
+// fewDenied is the finding about a rule that denies few of the ports of answers. No command adds a rule in front of it,
+// which would undo a control of the account.
+func fewDenied(resource string, number int32, t traffic) preflight.Finding {
+	return preflight.Finding{
+		Resource: resource, Wanted: "it allows " + t.String(),
+		Found: fmt.Sprintf("%s rule %d denies a few of these ports", t.direction(), number),
+		Why:   "the few connections that have such a source port time out", Advisory: true,
+		Fix: []preflight.Fix{{Text: "Delete the rule, or keep it if it is a control of your account."}},
+	}
 }
 
 // lastEntry is the number of the entry that denies what no rule allows.
@@ -241,6 +279,11 @@ func deniesPort(entries []types.NetworkAclEntry, t traffic, port int32) int32 {
 	return lastEntry
 }
 
+func deniesFew(e types.NetworkAclEntry) bool {
+	from, to := portRange(e)
+	return e.RuleAction == types.RuleActionDeny && to-from < fewPorts
+}
+
 // portRange are the ports of a rule.
 func portRange(e types.NetworkAclEntry) (from, to int32) {
 	if e.PortRange == nil || aws.ToString(e.Protocol) == "-1" {
@@ -272,11 +315,7 @@ func entry(number int32, t traffic) types.NetworkAclEntry {
 
 // allowEntry is the command that adds a rule. Repeated it is refused, as the number is taken.
 func (a *Account) allowEntry(acl string, number int32, t traffic) string {
-	direction := "--ingress"
-	if t.egress {
-		direction = "--egress"
-	}
-	return a.awsEC2("create-network-acl-entry") + " --network-acl-id " + acl + " " + direction + " --rule-number " +
-		strconv.Itoa(int(number)) + " --rule-action allow --protocol " + t.protocol + " --port-range " +
-		fmt.Sprintf("From=%d,To=%d", t.from, t.to) + " --cidr-block " + t.network.String()
+	return a.awsEC2("create-network-acl-entry") + " --network-acl-id " + acl + " --" + t.direction() +
+		" --rule-number " + strconv.Itoa(int(number)) + " --rule-action allow --protocol " + t.protocol +
+		" --port-range " + fmt.Sprintf("From=%d,To=%d", t.from, t.to) + " --cidr-block " + t.network.String()
 }

@@ -2,10 +2,14 @@ package account
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"kubernetes-release/cloud/aws/resource"
 )
 
 // aclEntries are incoming TCP rules, numbered from 1.
@@ -54,6 +58,54 @@ func TestDenies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got := denies(c.entries, answers); got != c.want {
 				t.Errorf("got %d, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+// TestDeniedSinglePorts: a rule that denies the internet a port can be a control of the account; no command undoes it.
+func TestDeniedSinglePorts(t *testing.T) {
+	a := &Account{ec2: ec2.New(ec2.Options{}), Settings: &Settings{
+		Subnet1: "subnet-1", Subnet2: "subnet-2", Subnet3: "subnet-3", PublicSubnets: []string{"subnet-4"},
+	}}
+	networks := map[string]netip.Prefix{}
+	for i, id := range a.subnets() {
+		networks[id] = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 0}), 24)
+	}
+	rule := func(what, protocol string, egress bool, from, to int32) traffic {
+		return traffic{ports: ports{protocol, from, to, what}, egress: egress, network: resource.AnyAddress}
+	}
+	deny := func(from, to int32) traffic { return rule("deny", "tcp", false, from, to) }
+	allowed := []traffic{
+		rule("", "tcp", false, 0, 65535), rule("", "tcp", true, 0, 65535),
+		rule("", "udp", false, 0, 65535), rule("", "udp", true, 0, 65535),
+	}
+	for name, c := range map[string]struct {
+		denied           []traffic
+		failing, warning int
+	}{
+		"3389":                  {[]traffic{deny(3389, 3389)}, 0, 1},
+		"a range":               {[]traffic{deny(3000, 3999)}, 1, 0},
+		"3389, and a range":     {[]traffic{deny(3389, 3389), deny(3000, 3999)}, 1, 1},
+		"a port that is needed": {[]traffic{deny(10250, 10250)}, 2, 1}, // from both other subnets
+	} {
+		t.Run(name, func(t *testing.T) {
+			entries := aclEntries(slices.Concat(c.denied, allowed)...)
+			for i := range entries {
+				*entries[i].RuleNumber *= 10
+			}
+			failing, warning := 0, 0
+			findings := a.blocked(&types.NetworkAcl{Entries: entries}, "subnet-1", networks, nil)
+			for _, f := range findings {
+				switch commands := len(f.Fix[0].Commands); {
+				case f.Advisory && commands == 0:
+					warning++
+				case !f.Advisory && commands == 1:
+					failing++
+				}
+			}
+			if failing != c.failing || warning != c.warning || len(findings) != failing+warning {
+				t.Errorf("%d fail, %d warn: %+v", failing, warning, findings)
 			}
 		})
 	}
