@@ -533,6 +533,29 @@ func TestPrepareRefusesAnUnknownGroup(t *testing.T) {
 	}
 }
 
+// TestPrepareRefusesAnUntrustedRole: what --replace replaces is policies.
+func TestPrepareRefusesAnUntrustedRole(t *testing.T) {
+	sim, _ := simulateAccount(t, emptyAccount())
+	file := variablesFile(t)
+	if code, stdout, stderr := prepare(t, file); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if err := sim.Update(func(w *store.World) error {
+		store.Find(w.Roles, "kubernetes-control").Untrusted = true
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	before := worldText(t, sim)
+	for _, args := range [][]string{nil, {"--replace"}, {"--replace", "--dry-run"}} {
+		code, stdout, stderr := prepare(t, file, args...)
+		if code != 1 || !strings.Contains(stderr, "its trust policy does not let EC2 assume it") ||
+			strings.Contains(stdout, "create") || worldText(t, sim) != before {
+			t.Errorf("%v: exit code %d\n%s%s", args, code, stdout, stderr)
+		}
+	}
+}
+
 // TestDeleteWithoutTheGroupsID: the file that --delete is given is a new copy.
 func TestDeleteWithoutTheGroupsID(t *testing.T) {
 	sim, _ := simulateAccount(t, emptyAccount())

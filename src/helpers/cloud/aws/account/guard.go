@@ -49,8 +49,11 @@ type guard struct {
 	policy  inlinePolicy
 }
 
-// mayReplace is the reason why the policy must not be replaced by the document that it must have.
+// mayReplace is the reason why the policy must not be replaced by the document that it must have; with Replace it may.
 func (g guard) mayReplace(ctx context.Context) error {
+	if g.account.Replace {
+		return nil
+	}
 	text, exists, err := g.policy.get(ctx)
 	if !exists {
 		return err

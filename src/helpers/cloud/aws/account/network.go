@@ -147,9 +147,6 @@ func (a *Account) groupSteps() []step {
 
 // createGroup creates the group, unless an earlier run did and could not write its id.
 func (a *Account) createGroup(ctx context.Context) error {
-	if err := a.mayCreateGroup(ctx); err != nil { // with Replace too
-		return err
-	}
 	if a.group == "" {
 		out, err := a.ec2.CreateSecurityGroup(ctx, &ec2.CreateSecurityGroupInput{
 			VpcId:       &a.vpc,

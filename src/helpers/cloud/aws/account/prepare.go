@@ -21,7 +21,7 @@ func (a *Account) Prepare(ctx context.Context, dryRun bool) error {
 	if err != nil {
 		return err
 	}
-	if err := refused(ctx, steps); err != nil && !a.Replace {
+	if err := refused(ctx, steps); err != nil {
 		return err
 	}
 	for _, s := range steps {
