@@ -11,18 +11,20 @@ import (
 )
 
 // CheckAlias fails if the alias of a deployment's API also leads to instances of a deployment that has had it for
-// longer: bosh-dns answers with the addresses of both. That deployment goes on. What is not known is not compared:
-// without an alias the name is that of a load balancer, and Directors before 2019 have none.
+// longer: bosh-dns answers with the addresses of both. That deployment goes on. An alias that leads to others alone is
+// that of a load balancer which BOSH deploys: the Director has sent this deployment's records before pre-start
+// (update_dns_if_changed in its update_procedure.rb). What is not known is not compared: without an alias the name is
+// that of another load balancer, and Directors before 2019 have none.
 func CheckAlias(path, alias, deployment string, log *slog.Logger) error {
 	found, err := deploymentsOf(path, alias)
 	if err != nil {
 		log.Info("other deployments with the name of the API are not looked for", "name", alias, "reason", err)
 		return nil
 	}
-	if len(found) == 0 {
+	switch own := slices.Index(found, Canonical(deployment)); {
+	case own < 0:
 		return nil
-	}
-	if found[0] == Canonical(deployment) {
+	case own == 0:
 		if len(found) > 1 {
 			log.Warn(
 				"the name of the API also leads to VMs of other deployments: delete them, or change their cluster_name",

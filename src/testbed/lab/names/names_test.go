@@ -58,4 +58,7 @@ func TestRecordsAreReadByTheRelease(t *testing.T) {
 	if err := boshdns.CheckAlias(path, "api.prod.internal", "other", log); err == nil {
 		t.Error("the alias also leads to another deployment, which is not found")
 	}
+	if err := boshdns.CheckAlias(path, "api.prod.internal", "third", log); err != nil {
+		t.Errorf("of a deployment that has a load balancer in others: %v", err)
+	}
 }
