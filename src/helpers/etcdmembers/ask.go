@@ -11,11 +11,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -37,7 +39,9 @@ type answer struct {
 	// cluster is the ID of the member's cluster.
 	cluster string
 	members []Member
-	err     error
+	// ofCA is whether the server's certificate is of the CA of members.
+	ofCA bool
+	err  error
 }
 
 // unusable reports whether something listens on the instance, but gives no list.
@@ -155,13 +159,19 @@ func (i Identity) tls() (*tls.Config, error) {
 func (i Instance) ask(ctx context.Context, trust *tls.Config) answer {
 	client, done := i.client(trust)
 	defer done()
+	var ofCA atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { ofCA.Store(err == nil) },
+	})
 	response, err := get(ctx, client, i.PeerURL, "members")
 	if err != nil {
-		return answer{from: i, err: err}
+		return answer{from: i, ofCA: ofCA.Load(), err: err}
 	}
 	defer func() { _ = response.Body.Close() }()
 	members, err := read(response)
-	return answer{from: i, cluster: response.Header.Get("X-Etcd-Cluster-ID"), members: members, err: err}
+	return answer{
+		from: i, cluster: response.Header.Get("X-Etcd-Cluster-ID"), members: members, ofCA: ofCA.Load(), err: err,
+	}
 }
 
 // client connects to the instance's IP address, whatever the host of a URL is. The server's certificate must be valid

@@ -15,9 +15,10 @@ import (
 // moved the job to another instance group then: its link has only the new instances, and the Director removes the job
 // and its disk from the old ones next (update_persistent_disk in disk_manager.rb of bosh-director).
 //
-// It asks every other VM, so only a list counts: what else listens on the port does not have a certificate of the
-// members' CA. The Director sends the records before pre-start (update_dns_if_changed in its update_procedure.rb). A VM
-// that it recreates can have none, as in a cluster that is lost: that is no reason to fail.
+// It asks every other VM, so only a server with a certificate of the members' CA counts: what else listens on the port
+// has none. A member that gives no list can be starting, and is asked again. The Director sends the records before
+// pre-start (update_dns_if_changed in its update_procedure.rb). A VM that it recreates can have none, as in a cluster
+// that is lost: that is no reason to fail.
 func (c *Config) checkOtherGroups(ctx context.Context, log *slog.Logger) error {
 	records, err := c.Deployment.Load()
 	if err != nil {
@@ -32,6 +33,8 @@ func (c *Config) checkOtherGroups(ctx context.Context, log *slog.Logger) error {
 		switch {
 		case a.err == nil:
 			return poll.Permanent(c.inOtherGroup(a))
+		case a.ofCA:
+			return c.unclear(a)
 		case a.unusable():
 			log.Info(
 				"not a member of this cluster", "instance", a.from.Name, "address", a.from.Address, "reason", a.err,
