@@ -679,6 +679,19 @@ func TestStartAfterLeave(t *testing.T) {
 	}
 }
 
+// TestLostDataNamesTheCommands: the Director attaches disks to stopped instances only.
+func TestLostDataNamesTheCommands(t *testing.T) {
+	b := newBench(t)
+	b.member(0, []int{0, 1, 2}, []int{0, 1, 2})
+	given, err := b.config.ask(t.Context(), b.config.Instances[:1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.config.mustJoin(given, quiet())
+	fails(t, err, "its data is gone",
+		"bosh stop control/id-1, bosh attach-disk control/id-1 DISK_CID, bosh start control/id-1")
+}
+
 func TestInterruptedCheckFails(t *testing.T) {
 	b := newBench(t)
 	ctx, cancel := context.WithCancel(t.Context())

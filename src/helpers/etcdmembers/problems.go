@@ -113,15 +113,18 @@ func (c *Config) refused(via *api, what string, members []Member, err error) err
 	return poll.Permanent(wrapped)
 }
 
+// lostData names bosh stop: the Director attaches disks to stopped instances only (validate_instance in
+// src/bosh-director/lib/bosh/director/jobs/attach_disk.rb).
 func (c *Config) lostData(a answer) error {
 	return fmt.Errorf(`etcd was not started: the cluster lists this member, but its data is gone.
   answer:   %s lists %s
   missing:  the data of this instance, %s: there is no *.wal in %s, although the member has joined the cluster before
   why:      the persistent disk was lost, replaced, emptied, or is not mounted. A member that returns without its data
             could violate what it has agreed on with the others.
-  do now:   if the disk still exists (bosh disks --orphaned), attach it: bosh attach-disk %s DISK_CID.
+  do now:   if the disk that this member used last still exists (bosh disks --orphaned; no older one), attach it:
+            bosh stop %[5]s, bosh attach-disk %[5]s DISK_CID, bosh start %[5]s.
             Otherwise choose "Delete disk reference" for it in bosh cloud-check if that lists it, and deploy: the
-            member's entry is replaced, and it gets a new copy of the data from the others. See %s`,
+            member's entry is replaced, and it gets a new copy of the data from the others. See %[6]s`,
 		a.from, list(a.members), c.self(), c.WALDir, c.self().Name, guide)
 }
 
