@@ -73,6 +73,26 @@ func TestBackUpNamesAllKeys(t *testing.T) {
 	}
 }
 
+// TestSnapshotOfAnotherKeyNamesAllOpsFiles: each of them adds or removes a key, so a snapshot can need a deploy with it
+// or without it.
+func TestSnapshotOfAnotherKeyNamesAllOpsFiles(t *testing.T) {
+	_, steps, _ := strings.Cut(read(t, "docs/operations.md"), "\n### A snapshot of another encryption key\n")
+	steps, _, _ = strings.Cut(steps, "\n### ")
+	found := 0
+	for _, file := range find(t, func(path string) bool { return filepath.Dir(path) == "ops-files" }) {
+		if !strings.Contains(read(t, file), "/properties/encryption/") {
+			continue
+		}
+		found++
+		if name := filepath.Base(file); !strings.Contains(steps, "`"+name+"`") {
+			t.Errorf("docs/operations.md does not say which snapshot is restored with or without %s", name)
+		}
+	}
+	if found != 4 {
+		t.Errorf("%d ops-files found, want 4", found)
+	}
+}
+
 // TestRotationOfCAsCanBeRepeated runs the commands of docs/operations.md as an operator does whose deploys fail once:
 // each step twice. What CredHub signs with then does not go back to the old version.
 func TestRotationOfCAsCanBeRepeated(t *testing.T) {
