@@ -2,7 +2,10 @@ package vsphere
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"sync"
+	"time"
 
 	"kubernetes-release/cloud"
 	"kubernetes-release/node"
@@ -12,24 +15,56 @@ var _ cloud.Locator = (*Provider)(nil)
 
 // NewLocator implements cloud.Locator.
 func (p *Provider) NewLocator(cloudConfigFile string) node.Locator {
-	return &locator{p.program(), cloudConfigFile}
+	return &locator{program: p.program(), file: cloudConfigFile, now: time.Now}
 }
 
-// locator has the program ask vCenter.
+// loginPause is how long a refused login is not repeated. VMs ask to join every two seconds, and vCenter locks an
+// account after a few refusals, by default after five in three minutes: for everybody who uses it, such as the CPI.
+const loginPause = 10 * time.Minute
+
+// locator has the program ask vCenter. A deploy with other credentials starts another one.
 type locator struct {
 	program program
 	file    string
+	now     func() time.Time
+
+	mu sync.Mutex
+	// refused is why vCenter refused the last login, and until is when the next one may be tried.
+	refused string
+	until   time.Time
 }
 
 // ProviderID implements node.Locator.
 func (l *locator) ProviderID(ctx context.Context, instance node.Instance) (string, error) {
+	if err := l.pausing(); err != nil {
+		return "", err
+	}
 	var location Location
 	err := l.program.run(ctx, LocateCommand, Search{Instance: instance, File: l.file}, &location, slog.Default())
 	if err != nil {
 		return "", err
 	}
+	if location.LoginRefused != "" {
+		l.mu.Lock()
+		l.refused, l.until = location.LoginRefused, l.now().Add(loginPause)
+		l.mu.Unlock()
+		return "", l.pausing()
+	}
 	if location.Refusal != "" {
 		return "", &node.Refusal{Reason: location.Refusal}
 	}
 	return location.ProviderID, nil
+}
+
+// pausing fails while no login is tried.
+func (l *locator) pausing() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.now().Before(l.until) {
+		return nil
+	}
+	return fmt.Errorf(
+		"%s; not tried again before %s, since refusals lock the account: correct user and password in config of the "+
+			"job cloud-provider, and deploy", l.refused, l.until.UTC().Format(time.RFC3339),
+	)
 }

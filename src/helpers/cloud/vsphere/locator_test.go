@@ -41,6 +41,31 @@ func TestLocatorAsksTheProgram(t *testing.T) {
 	}
 }
 
+// TestARefusedLoginIsNotRepeated: VMs that wait to join would lock the account.
+func TestARefusedLoginIsNotRepeated(t *testing.T) {
+	p := vm(t, `echo >>"${0%/*}/logins"; echo '{"login_refused": "wrong password"}'`)
+	l := p.NewLocator("cloud.conf").(*locator)
+	now := time.Now()
+	l.now = func() time.Time { return now }
+	ask := func(logins int) {
+		t.Helper()
+		_, err := l.ProviderID(t.Context(), node.Instance{})
+		var refusal *node.Refusal
+		if err == nil || errors.As(err, &refusal) || !strings.Contains(err.Error(), "wrong password; not tried again") {
+			t.Errorf("error %v", err)
+		}
+		tried, err := os.ReadFile(p.BOSH.Package("vcenter", "bin", "logins"))
+		if err != nil || len(tried) != logins {
+			t.Errorf("%d logins, want %d: %v", len(tried), logins, err)
+		}
+	}
+	ask(1)
+	now = now.Add(loginPause - time.Second)
+	ask(1)
+	now = now.Add(time.Second)
+	ask(2)
+}
+
 // endless is a program that waits for vCenter until it is asked to end, and then runs the last command. Killed, it does
 // neither.
 func endless(last string) string {

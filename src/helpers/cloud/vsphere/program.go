@@ -54,6 +54,8 @@ type Search struct {
 type Location struct {
 	ProviderID string `json:"provider_id"`
 	Refusal    string `json:"refusal"`
+	// LoginRefused is what vCenter says of a user or password that it refuses; empty if it does not.
+	LoginRefused string `json:"login_refused"`
 }
 
 // endDelay is how long the program may take to end its session in vCenter and to answer, when nobody waits any longer.

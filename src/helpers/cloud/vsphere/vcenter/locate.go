@@ -42,7 +42,11 @@ func Locate(ctx context.Context, search vsphere.Search, log *slog.Logger) (vsphe
 		return vsphere.Location{}, fmt.Errorf("connect to vCenter %s: %w", facts.VCenter.Address(), err)
 	}
 	if err := session.logIn(ctx); err != nil {
-		return vsphere.Location{}, fmt.Errorf("log in to vCenter %s: %w", facts.VCenter.Address(), err)
+		err = fmt.Errorf("log in to vCenter %s: %w", facts.VCenter.Address(), err)
+		if facts.LoginRefused {
+			return vsphere.Location{LoginRefused: err.Error()}, nil
+		}
+		return vsphere.Location{}, err
 	}
 	candidates, err := session.candidates(ctx, search.Instance.ID)
 	if err != nil {

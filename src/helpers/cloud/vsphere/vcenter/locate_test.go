@@ -134,7 +134,6 @@ func TestLocate(t *testing.T) {
 // TestLocateFails: what may be otherwise in a minute is an error, not a refusal.
 func TestLocateFails(t *testing.T) {
 	for want, change := range map[string]func(w *world){
-		"log in to vCenter 127.0.0.1:":       func(w *world) { w.config["password"] = "wrong-password" },
 		"connect to vCenter 127.0.0.1:":      func(w *world) { w.config["port"] = 1 },
 		`unknown field "vcenter.vc.pasword"`: func(w *world) { w.config["pasword"] = "" },
 	} {
@@ -148,6 +147,17 @@ func TestLocateFails(t *testing.T) {
 		if err != nil && strings.Contains(err.Error(), "wrong-password") {
 			t.Errorf("the error has the password: %v", err)
 		}
+	}
+}
+
+// TestLocateTellsARefusedLogin: whoever asks must not repeat it.
+func TestLocateTellsARefusedLogin(t *testing.T) {
+	w := newWorld(t)
+	w.config["password"] = "wrong-password"
+	location, err := w.locate()
+	if err != nil || !strings.Contains(location.LoginRefused, "log in to vCenter") ||
+		strings.Contains(location.LoginRefused, "wrong-password") {
+		t.Errorf("%+v, %v", location, err)
 	}
 }
 
