@@ -46,7 +46,7 @@ const (
 // volumes of whoever has the same one for its own (BeforeServe in pkg/csi/service/driver.go, fullsync.go in
 // pkg/syncer).
 func driverConfig(cloudConfig []byte) (cloud.DriverConfig, error) {
-	server, labels, err := checks.ParseConfig(cloudConfig)
+	server, labels, _, err := checks.ParseConfig(cloudConfig)
 	if err != nil {
 		return cloud.DriverConfig{}, err
 	}

@@ -21,7 +21,7 @@ type Config struct {
 	Global  VCenter             `json:"global"`
 	VCenter map[string]*VCenter `json:"vcenter"`
 	Labels  Labels              `json:"labels"`
-	Nodes   map[string]string   `json:"nodes"`
+	Nodes   Nodes               `json:"nodes"`
 	// NSX-T, which the preflight knows nothing of.
 	LoadBalancer      map[string]any `json:"loadBalancer"`
 	LoadBalancerClass map[string]any `json:"loadBalancerClass"`
@@ -57,19 +57,22 @@ type Labels struct {
 	Region string `json:"region"`
 }
 
+// Nodes says which of a VM's addresses the controller takes, such as internalNetworkSubnetCidr.
+type Nodes map[string]string
+
 // errUnsupported is what the cloud controller supports, and the search for the VMs of nodes does not.
 var errUnsupported = errors.New("not supported")
 
 // ParseConfig returns the configuration, with the values of global where the only vCenter has none of its own, as the
 // controller completes them (validateConfig in pkg/common/config/config_yaml.go).
-func ParseConfig(content []byte) (VCenter, Labels, error) {
+func ParseConfig(content []byte) (VCenter, Labels, Nodes, error) {
 	var c Config
 	asJSON, err := yaml.YAMLToJSONStrict(content)
 	if err != nil {
-		return VCenter{}, Labels{}, fmt.Errorf("the configuration is not YAML: %w", err)
+		return VCenter{}, Labels{}, nil, fmt.Errorf("the configuration is not YAML: %w", err)
 	}
 	if err := strictjson.Unmarshal(asJSON, &c); err != nil {
-		return VCenter{}, Labels{}, err
+		return VCenter{}, Labels{}, nil, err
 	}
 	if len(c.VCenter) == 0 && c.Global.Server != "" {
 		c.VCenter = map[string]*VCenter{c.Global.Server: &c.Global}
@@ -77,9 +80,9 @@ func ParseConfig(content []byte) (VCenter, Labels, error) {
 	names := slices.Sorted(maps.Keys(c.VCenter))
 	switch {
 	case len(names) == 0 || c.VCenter[names[0]] == nil:
-		return VCenter{}, Labels{}, errors.New("vcenter is empty: name the vCenter server")
+		return VCenter{}, Labels{}, nil, errors.New("vcenter is empty: name the vCenter server")
 	case len(names) > 1:
-		return VCenter{}, Labels{}, fmt.Errorf(
+		return VCenter{}, Labels{}, nil, fmt.Errorf(
 			"%w: the configuration has %d vCenter servers (%s)", errUnsupported, len(names), strings.Join(names, ", "),
 		)
 	}
@@ -109,7 +112,7 @@ func ParseConfig(content []byte) (VCenter, Labels, error) {
 	case v.Password == "":
 		err = errors.New("password of the vCenter is empty")
 	}
-	return v, c.Labels, err
+	return v, c.Labels, c.Nodes, err
 }
 
 func complete[T comparable](value *T, otherwise T) {

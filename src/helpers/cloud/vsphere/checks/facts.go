@@ -21,6 +21,7 @@ type Facts struct {
 
 	VCenter   VCenter
 	Labels    Labels
+	Nodes     Nodes
 	ConfigErr error
 
 	// Certificate is what the server presents; nil if there was no TLS connection.

@@ -110,11 +110,31 @@ func checkGuest(f *Facts) preflight.Outcome {
 			if len(vm.Addresses) > 0 {
 				finding.Found = "only " + fmt.Sprint(vm.Addresses)
 			}
+		case err == nil && len(f.Nodes) == 0 && firstIPv4(vm.Addresses) != own:
+			finding.Wanted = own.String() + ", with which kubelet registers, as the first IPv4 address"
+			finding.Found = fmt.Sprint(vm.Addresses)
+			finding.Why = "Without nodes in the configuration, the controller takes the first one, and does not " +
+				"initialize a node with another address: no pod is scheduled on it."
+			finding.Fix = []preflight.Fix{byHand(
+				"in config of the job cloud-provider, set nodes.internalNetworkSubnetCidr and " +
+					"nodes.externalNetworkSubnetCidr to the network of " + own.String(),
+			)}
 		default:
 			return passed("%s", vm.HostName)
 		}
 		return found(finding)
 	})
+}
+
+// firstIPv4 is the address that the controller takes by default (discoverIPs and excludeLocalhostIPs in
+// pkg/cloudprovider/vsphere/nodemanager.go of cloud-provider-vsphere).
+func firstIPv4(addresses []netip.Addr) netip.Addr {
+	for _, a := range addresses {
+		if a.Is4() && !a.IsLoopback() && !a.IsLinkLocalUnicast() {
+			return a
+		}
+	}
+	return netip.Addr{}
 }
 
 func checkDatastores(f *Facts) preflight.Outcome {

@@ -488,7 +488,7 @@ func ReadConfig(file string, facts *checks.Facts) {
 		facts.ConfigErr = err
 		return
 	}
-	facts.VCenter, facts.Labels, facts.ConfigErr = checks.ParseConfig(content)
+	facts.VCenter, facts.Labels, facts.Nodes, facts.ConfigErr = checks.ParseConfig(content)
 	if facts.ConfigErr != nil {
 		facts.ConfigErr = fmt.Errorf("%s: %w", file, facts.ConfigErr)
 	}

@@ -419,6 +419,9 @@ func TestFindings(t *testing.T) {
 		{"other address", "vm-guest", preflight.Failed, func(w *world) {
 			w.vm.Guest.Net[0].IpAddress = []string{"192.0.2.7"}
 		}, []string{address, "only [192.0.2.7]"}},
+		{"address of the second adapter", "vm-guest", preflight.Failed, secondAdapter, []string{
+			address, "nodes.internalNetworkSubnetCidr",
+		}},
 		{
 			"address of no adapter",
 			"vm-guest",
@@ -630,6 +633,12 @@ func (w *world) tag(category, name, kind, object string) {
 	}
 }
 
+// secondAdapter puts an adapter in another network before the VM's own.
+func secondAdapter(w *world) {
+	other := types.GuestNicInfo{IpAddress: []string{"fe80::2", "192.0.2.7"}, DeviceConfigId: 4001}
+	w.vm.Guest.Net = append([]types.GuestNicInfo{other}, w.vm.Guest.Net...)
+}
+
 // TestFriends are not to be stopped.
 func TestFriends(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -645,6 +654,10 @@ func TestFriends(t *testing.T) {
 			w.config["datacenters"] = []string{"/DC0"}
 		}, "/DC0"},
 		"all datacenters": {"vm-datacenter", func(w *world) { w.config["datacenters"] = nil }, "all datacenters"},
+		"address of the second adapter, with nodes": {"vm-guest", func(w *world) {
+			secondAdapter(w)
+			w.other = map[string]any{"nodes": map[string]string{"internalNetworkSubnetCidr": address + "/24"}}
+		}, ""},
 		"disk UUIDs by option": {"disk-uuid", func(w *world) {
 			w.vm.Config.Flags.DiskUuidEnabled = nil
 			option := &types.OptionValue{Key: "disk.enableUUID", Value: "1"}
