@@ -3,6 +3,7 @@ package csisanity
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -91,11 +92,14 @@ func TestSanityOfEBS(t *testing.T) {
 	if len(results.Passed) < 65 {
 		t.Errorf("only %d tests passed", len(results.Passed))
 	}
-	if world := b.simulator.World(); len(world.Volumes)+len(world.Snapshots)+len(world.Overlaps) > 0 {
-		t.Errorf(
-			"volumes %+v, snapshots %+v and overlaps %+v are left", world.Volumes, world.Snapshots, world.Overlaps,
-		)
-	}
+	// The last deletion can be a moment ago.
+	eventually.Succeeds(t, 10*time.Second, "nothing is left", func() error {
+		w := b.simulator.World()
+		if len(w.Volumes)+len(w.Snapshots)+len(w.Overlaps) == 0 {
+			return nil
+		}
+		return fmt.Errorf("volumes %+v, snapshots %+v and overlaps %+v are left", w.Volumes, w.Snapshots, w.Overlaps)
+	})
 	t.Logf("%d tests passed, %d failed", len(results.Passed), len(results.Failed))
 }
 
