@@ -43,7 +43,9 @@ func fillQuota(ctx context.Context, c *Cluster) ([]Part, error) {
 	served := 0
 	for time.Since(refused) < refusedTime {
 		if err := c.readsOnly(ctx); err != nil {
-			return nil, fmt.Errorf("%s after etcd refused the first write: %w", short(time.Since(refused)), err)
+			err = fmt.Errorf("%s after etcd refused the first write: %w", short(time.Since(refused)), err)
+			_, failed := c.makeSpace(ctx) // or all faults after this one fail
+			return nil, errors.Join(err, failed)
 		}
 		served++
 		if err := poll.Sleep(ctx, time.Second); err != nil {
@@ -107,10 +109,14 @@ func (c *Cluster) readsOnly(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("reading by the API server of %s: %w", m.name, err)
 		}
-		if len(pods.Items) != replicas {
-			return fmt.Errorf("%d pods, want %d", len(pods.Items), replicas)
+		// Those that a kubelet ended on a full disk are there too.
+		running := slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
+			return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+		})
+		if len(running) != replicas {
+			return fmt.Errorf("%d pods, want %d", len(running), replicas)
 		}
-		for _, pod := range pods.Items {
+		for _, pod := range running {
 			if _, err := m.server.CoreV1().Pods(namespace).ProxyGet(
 				"http", pod.Name, podPort, "/", nil,
 			).DoRaw(ctx); err != nil {
