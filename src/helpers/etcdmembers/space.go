@@ -58,6 +58,13 @@ func (c *Config) CheckSpace(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
+// Full reports whether etcd refuses writes because the database of a member has reached its quota, as far as the member
+// of this instance knows.
+func (c *Config) Full(ctx context.Context) bool {
+	alarms, err := c.noSpace(ctx)
+	return err == nil && len(alarms) > 0
+}
+
 // sizes has a line about each instance, for people.
 func (c *Config) sizes(ctx context.Context) string {
 	lines := make([]string, len(c.Instances))

@@ -5,6 +5,7 @@
 package nodeobject
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -34,6 +35,8 @@ type Options struct {
 	// EtcdMembers are addresses, HOST:PORT. Wait ends with a *readywait.NoQuorumError while too few of them accept
 	// connections.
 	EtcdMembers []string
+	// Full reports whether etcd refuses writes for lack of space; nil if this VM does not know.
+	Full func(context.Context) bool
 	// Timeout is the total time and must be positive.
 	Timeout time.Duration
 	// Untainted makes Wait also wait until the Node has neither UninitializedTaint nor UnknownTaint.

@@ -21,13 +21,19 @@ import (
 const reportInterval = 15 * time.Second
 
 // Wait returns nil as soon as the Node can run pods, by the kubelet that runs now. It waits for the kubeconfig too,
-// which need not exist yet. The error at the deadline holds the last reason.
+// which need not exist yet. The error at the deadline holds the last reason. Without space in etcd no kubelet can
+// report: the one before must do then, or no deploy could increase etcd's quota.
 func Wait(ctx context.Context, options Options, log *slog.Logger) error {
 	ready := func(node *corev1.Node) error {
 		if err := CheckReady(node, options.Untainted); err != nil {
 			return err
 		}
-		return options.checkReported(node)
+		err := options.checkReported(node)
+		if err != nil && options.Full != nil && options.Full(ctx) {
+			log.Info("not waiting for the kubelet's report: etcd refuses writes for lack of space", "reason", err)
+			return nil
+		}
+		return err
 	}
 	return wait(ctx, options, log, "ready", ready)
 }

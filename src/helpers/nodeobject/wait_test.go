@@ -212,6 +212,10 @@ func TestWaitAgainstRealAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("has not reported since")
+	known.Full = func(context.Context) bool { return true }
+	if err := Wait(ctx, known, slog.New(slog.DiscardHandler)); err != nil {
+		t.Errorf("no kubelet can report while etcd is full, and Wait returned %v", err)
+	}
 	node.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
 	if _, err = nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)

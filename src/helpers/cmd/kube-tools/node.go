@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubernetes-release/etcdmembers"
 	"kubernetes-release/internal/logging"
 	"kubernetes-release/internal/rootfile"
 	"kubernetes-release/node"
@@ -26,6 +27,8 @@ func waitNode() *cobra.Command {
 	options := nodeOptions(command, "kubelet's kubeconfig, which may appear later")
 	timeout := command.Flags().Duration("timeout", 0, "how long to wait; 0s is not at all")
 	pending := requirePath(command, "pending", pendingUsage)
+	etcd := command.Flags().
+		String("etcd-config", "", "config/members.json of the job etcd; without the `FILE` no etcd runs on this VM")
 	kubelet := command.Flags().String("kubelet-log", "", "`FILE` whose end to print if the Node is not Ready")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		options, err := options()
@@ -33,6 +36,9 @@ func waitNode() *cobra.Command {
 			return err
 		}
 		options.Timeout = *timeout
+		if config, err := etcdmembers.Load(*etcd); err == nil {
+			options.Full = config.Full
+		}
 		files := nodedrain.Files{KubeletLog: *kubelet, Pending: *pending}
 		return noQuorumIsNoError(nodedrain.Return(command.Context(), options, files, slog.Default()))
 	}
