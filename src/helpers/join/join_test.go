@@ -216,17 +216,45 @@ func TestDeploymentAsksTheCloud(t *testing.T) {
 	if _, err := admit(worker, "127.0.7.2"); err == nil || asked > 0 {
 		t.Errorf("from another address: %v; the cloud was asked %d times", err, asked)
 	}
-	for id, want := range map[string]string{
-		"": "", "openstack:///new@127.0.7.1": "", "openstack:///old": "belongs to a previous VM, openstack:///old",
-		"openstack://RegionOne/new@127.0.7.1": "", // from when OS_CCM_REGIONAL was set
+	const previous = "belongs to a previous VM, openstack:///old"
+	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}
+	for name, test := range map[string]struct {
+		id        string
+		condition corev1.NodeCondition
+		want      string
+		deleted   bool
+	}{
+		"no ID":            {"", corev1.NodeCondition{}, "", false},
+		"its own":          {"openstack:///new@127.0.7.1", ready, "", false},
+		"with a region":    {"openstack://RegionOne/new@127.0.7.1", ready, "", false}, // OS_CCM_REGIONAL was set
+		"another's":        {"openstack:///old", ready, previous, false},
+		"no condition yet": {"openstack:///old", corev1.NodeCondition{}, previous, false},
+		"another's that was just lost": {
+			"openstack:///old", notReady(abandonedAfter / 2), previous, false, // the cloud controller deletes it
+		},
+		"another's that was lost before": {"openstack:///old", notReady(abandonedAfter), "", true},
+		"its own that was lost before":   {"openstack:///new@127.0.7.1", notReady(time.Hour), "", false},
 	} {
 		client := fake.NewClientset(&corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: machine.Node}, Spec: corev1.NodeSpec{ProviderID: id},
+			ObjectMeta: metav1.ObjectMeta{Name: machine.Node, UID: "1"}, Spec: corev1.NodeSpec{ProviderID: test.id},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{test.condition}},
 		})
-		err := (&Server{Client: client}).checkHolder(t.Context(), machine)
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("Node with the provider ID %q: %v", id, err)
+		err := NewServer(client, d, slog.New(slog.DiscardHandler)).checkHolder(t.Context(), machine)
+		if test.want == "" && err != nil ||
+			test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s: %v", name, err)
 		}
+		nodes, err := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		if err != nil || (len(nodes.Items) == 0) != test.deleted {
+			t.Errorf("%s: Nodes are %+v, %v", name, nodes.Items, err)
+		}
+	}
+}
+
+// notReady is the condition of a Node whose VM was lost some time ago.
+func notReady(ago time.Duration) corev1.NodeCondition {
+	return corev1.NodeCondition{
+		Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(time.Now().Add(-ago)),
 	}
 }
 

@@ -41,6 +41,9 @@ const (
 	// maxConcurrent limits the requests that are served at a time, slotTimeout the time that another one waits.
 	maxConcurrent = 16
 	slotTimeout   = 5 * time.Second
+	// abandonedAfter is how long a Node of a previous VM must not have been Ready before it is deleted here. A cloud
+	// controller that runs deletes it before that.
+	abandonedAfter = time.Minute
 )
 
 // Server is the endpoint at which VMs join. It logs who was admitted, and who was refused what, within limits.
@@ -241,13 +244,7 @@ func (s *Server) checkHolder(ctx context.Context, machine node.Machine) error {
 		if node.SameVM(id, machine.ProviderID) {
 			return nil
 		}
-		return withStatus(
-			http.StatusConflict,
-			"Node %s belongs to a previous VM, %s, and this VM is %s: the cloud-controller-manager deletes the Node "+
-				"when it finds the previous VM gone; if it does not, see its log, or delete the Node yourself: "+
-				"kubectl delete node %[1]s",
-			machine.Node, id, machine.ProviderID,
-		)
+		return s.replace(ctx, holder, machine)
 	}
 	if notReady := nodeobject.CheckReady(holder, false); notReady != nil {
 		return nil //nolint:nilerr // a Node that is not Ready belongs to no living VM
@@ -263,6 +260,30 @@ func (s *Server) checkHolder(ctx context.Context, machine node.Machine) error {
 		}
 	}
 	return nil
+}
+
+// replace deletes the Node of a previous VM that has not been Ready for some time, and refuses its name until then. The
+// cloud says that the machine has the previous one's place, which therefore does not run any more. A cloud controller
+// would delete the Node, but one that runs in pods does not if no node of control VMs has joined, such as after the
+// loss of the only one.
+func (s *Server) replace(ctx context.Context, holder *corev1.Node, machine node.Machine) error {
+	previous := holder.Spec.ProviderID
+	if since, ok := nodeobject.NotReadySince(holder); !ok || time.Since(since) < abandonedAfter {
+		return withStatus(
+			http.StatusConflict,
+			"Node %s belongs to a previous VM, %s, and this VM is %s: the cloud-controller-manager deletes the Node "+
+				"when it finds the previous VM gone, or this endpoint when it has not been Ready for %s",
+			machine.Node, previous, machine.ProviderID, abandonedAfter,
+		)
+	}
+	err := s.Client.CoreV1().Nodes().Delete(
+		ctx, holder.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(holder.UID))},
+	)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete Node %s of the previous VM %s: %w", machine.Node, previous, err)
+	}
+	s.Log.Info("deleted the Node of a previous VM", "node", machine.Node, "previous", previous, "vm", machine.ProviderID)
+	return s.checkVolumes(ctx, machine.Node)
 }
 
 // checkVolumes refuses the name of a deleted Node that has volumes and pods left from a VM that was lost. The kubelet

@@ -112,6 +112,15 @@ func hasTaint(node *corev1.Node, key string) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == key })
 }
 
+// NotReadySince returns since when the Node has not been Ready, if it is not.
+func NotReadySince(node *corev1.Node) (since time.Time, notReady bool) {
+	condition := readyCondition(node)
+	if condition == nil || condition.Status == corev1.ConditionTrue {
+		return since, false
+	}
+	return condition.LastTransitionTime.Time, true
+}
+
 func readyCondition(node *corev1.Node) *corev1.NodeCondition {
 	for i := range node.Status.Conditions {
 		if node.Status.Conditions[i].Type == corev1.NodeReady {

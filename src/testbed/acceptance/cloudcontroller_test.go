@@ -22,7 +22,7 @@ const (
 
 // TestSoakCloudControllerImage changes a running cluster from the job cloud-controller-manager to pods and back. The
 // load balancer of a Service stays the same and forwards requests; what runs in pods initializes a new node, and
-// creates and deletes load balancers, as the job does.
+// creates and deletes load balancers, as the job does. The only control VM is lost while nothing else could run the pods.
 func TestSoakCloudControllerImage(t *testing.T) {
 	l := soak(t)
 	l.ops, l.vars = []string{"ops-files/scale-workers.yml"}, []string{"worker_instances=0"}
@@ -96,6 +96,22 @@ func TestSoakCloudControllerImage(t *testing.T) {
 		t.Errorf("%d of %d requests failed, want a tenth at most", len(failures), requests)
 	}
 	l.deleteService(t, "before", 0)
+
+	mustUp(pods, "with pods again, to lose the only control VM")
+	before = l.uid(t, "control/0")
+	l.mustRun(t, time.Minute, "kill", "control/0")
+	pods.mustFix(t)
+	if after := l.uid(t, "control/0"); after == before {
+		t.Errorf("the new VM has the Node of the lost one, %s", after)
+	}
+	l.loadControllerImage(t) // it was on the lost VM
+	l.checkInitialized(t, 2)
+}
+
+// uid returns that of an instance's Node.
+func (l *lab) uid(t *testing.T, instance string) string {
+	t.Helper()
+	return l.mustKubectl(t, "", "get", "node", l.identity(t, instance).Name, "-o", "jsonpath={.metadata.uid}")
 }
 
 // createService creates a Service with a load balancer, and waits until it responds.
