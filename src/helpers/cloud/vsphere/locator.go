@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"kubernetes-release/cloud"
@@ -15,7 +14,7 @@ var _ cloud.Locator = (*Provider)(nil)
 
 // NewLocator implements cloud.Locator.
 func (p *Provider) NewLocator(cloudConfigFile string) node.Locator {
-	return &locator{program: p.program(), file: cloudConfigFile, now: time.Now}
+	return &locator{program: p.program(), file: cloudConfigFile, now: time.Now, turn: make(chan struct{}, 1)}
 }
 
 // loginPause is how long a refused login is not repeated. VMs ask to join every two seconds, and vCenter locks an
@@ -28,7 +27,9 @@ type locator struct {
 	file    string
 	now     func() time.Time
 
-	mu sync.Mutex
+	// turn has one login at a time: of several at once, all would be refused before the first refusal is known. Who has
+	// it may use what is below.
+	turn chan struct{}
 	// refused is why vCenter refused the last login, and until is when the next one may be tried.
 	refused string
 	until   time.Time
@@ -36,6 +37,12 @@ type locator struct {
 
 // ProviderID implements node.Locator.
 func (l *locator) ProviderID(ctx context.Context, instance node.Instance) (string, error) {
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return "", fmt.Errorf("wait for searches for other VMs in vCenter: %w", ctx.Err())
+	}
 	if err := l.pausing(); err != nil {
 		return "", err
 	}
@@ -45,9 +52,7 @@ func (l *locator) ProviderID(ctx context.Context, instance node.Instance) (strin
 		return "", err
 	}
 	if location.LoginRefused != "" {
-		l.mu.Lock()
 		l.refused, l.until = location.LoginRefused, l.now().Add(loginPause)
-		l.mu.Unlock()
 		return "", l.pausing()
 	}
 	if location.Refusal != "" {
@@ -58,8 +63,6 @@ func (l *locator) ProviderID(ctx context.Context, instance node.Instance) (strin
 
 // pausing fails while no login is tried.
 func (l *locator) pausing() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if !l.now().Before(l.until) {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,12 +44,17 @@ func TestLocatorAsksTheProgram(t *testing.T) {
 
 // TestARefusedLoginIsNotRepeated: VMs that wait to join would lock the account.
 func TestARefusedLoginIsNotRepeated(t *testing.T) {
-	p := vm(t, `echo >>"${0%/*}/logins"; echo '{"login_refused": "wrong password"}'`)
+	p := vm(t, `echo >>"${0%/*}/logins"; sleep 0.1; echo '{"login_refused": "wrong password"}'`)
 	l := p.NewLocator("cloud.conf").(*locator)
 	now := time.Now()
 	l.now = func() time.Time { return now }
 	ask := func(logins int) {
 		t.Helper()
+		var others sync.WaitGroup
+		for range 4 { // VMs that ask at the same time
+			others.Go(func() { _, _ = l.ProviderID(t.Context(), node.Instance{}) })
+		}
+		others.Wait()
 		_, err := l.ProviderID(t.Context(), node.Instance{})
 		var refusal *node.Refusal
 		if err == nil || errors.As(err, &refusal) || !strings.Contains(err.Error(), "wrong password; not tried again") {
