@@ -34,6 +34,16 @@ func (f *Facts) names(parameter string) bool {
 	return false
 }
 
+// NamesAllDatastores reports whether each StorageClass names one, so that volumes are on no others.
+func (f *Facts) NamesAllDatastores() bool {
+	for _, parameters := range f.Request.StorageParameters {
+		if parameters[DatastoreParameter] == "" {
+			return false
+		}
+	}
+	return len(f.Request.StorageParameters) > 0
+}
+
 // IsNamedStore reports whether a StorageClass names the datastore with this URL.
 func (f *Facts) IsNamedStore(url string) bool {
 	for _, parameters := range f.Request.StorageParameters {

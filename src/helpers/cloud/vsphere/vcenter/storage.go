@@ -13,18 +13,25 @@ import (
 	"kubernetes-release/cloud/vsphere/checks"
 )
 
-// storage asks for what StorageClasses name, and adds the datastores among that to the objects whose privileges are
-// asked for.
-func (s *Session) storage(ctx context.Context, objects inventory) {
+// storage asks for what StorageClasses name, and returns the objects whose privileges are asked for: those of the VM,
+// and the datastores that classes name. If all name one, volumes are not on those of the VM.
+func (s *Session) storage(ctx context.Context, objects inventory) inventory {
 	f := s.facts
+	objects = maps.Clone(objects)
 	if f.NamesDatastores() {
 		var named inventory
 		f.Stores, named, f.StoresErr = s.stores(ctx)
+		if f.NamesAllDatastores() && f.StoresErr == nil {
+			maps.DeleteFunc(objects, func(ref types.ManagedObjectReference, _ map[string]any) bool {
+				return ref.Type == "Datastore"
+			})
+		}
 		maps.Copy(objects, named)
 	}
 	if f.NamesPolicies() {
 		f.Policies, f.PoliciesErr = s.policies(ctx)
 	}
+	return objects
 }
 
 // stores lists the datastores of all datacenters with one call. Named are those that a StorageClass names.

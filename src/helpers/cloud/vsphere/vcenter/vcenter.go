@@ -240,8 +240,7 @@ func (s *Session) findVM(ctx context.Context) (*checks.VM, error) {
 	if err != nil {
 		return nil, errors.New(describe(err))
 	}
-	s.storage(ctx, objects)
-	s.facts.Privileges, s.facts.PrivilegesErr = s.privileges(ctx, objects)
+	s.facts.Privileges, s.facts.PrivilegesErr = s.privileges(ctx, s.storage(ctx, objects))
 	return s.describeVM(objects), nil
 }
 

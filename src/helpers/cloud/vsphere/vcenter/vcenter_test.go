@@ -484,6 +484,12 @@ func TestFindings(t *testing.T) {
 			w.volumes(map[string]string{"datastoreurl": w.otherStore().Summary.Url})
 			w.denied[w.otherStore().Self.Value+" Datastore.FileManagement"] = true
 		}, []string{"Datastore ", "LocalDS_1", "Datastore.FileManagement"}},
+		{"no privilege on the VM's datastore, with another in one class", "storage-privileges", preflight.Failed,
+			func(w *world) {
+				w.volumes(map[string]string{"datastoreurl": w.otherStore().Summary.Url})
+				w.question.Config.StorageParameters["any"] = map[string]string{}
+				w.denied[w.datastore().Self.Value+" Datastore.FileManagement"] = true
+			}, []string{"Datastore ", "LocalDS_0", "Datastore.FileManagement"}},
 		{"no disk UUIDs with the driver", "disk-uuid", preflight.Failed, func(w *world) {
 			w.volumes(nil)
 			w.vm.Config.Flags.DiskUuidEnabled = nil
@@ -664,6 +670,10 @@ func TestFriends(t *testing.T) {
 			w.vm.Config.ExtraConfig = append(w.vm.Config.ExtraConfig, option)
 		}, "VM0"},
 		"role that can only read": {"storage-privileges", (*world).denyStorage, "can only read"},
+		"no privilege on the VM's datastore, with another in each class": {"storage-privileges", func(w *world) {
+			w.volumes(map[string]string{"datastoreurl": w.otherStore().Summary.Url})
+			w.denied[w.datastore().Self.Value+" Datastore.FileManagement"] = true
+		}, user},
 		"datastore of a class": {"storage-classes", func(w *world) {
 			w.volumes(map[string]string{"datastoreurl": w.otherStore().Summary.Url})
 		}, "fast"},
