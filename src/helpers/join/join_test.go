@@ -254,7 +254,8 @@ func TestDeploymentAsksTheCloud(t *testing.T) {
 // notReady is the condition of a Node whose VM was lost some time ago.
 func notReady(ago time.Duration) corev1.NodeCondition {
 	return corev1.NodeCondition{
-		Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(time.Now().Add(-ago)),
+		Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
+		LastTransitionTime: metav1.NewTime(time.Now().Add(-ago)),
 	}
 }
 

@@ -282,7 +282,9 @@ func (s *Server) replace(ctx context.Context, holder *corev1.Node, machine node.
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete Node %s of the previous VM %s: %w", machine.Node, previous, err)
 	}
-	s.Log.Info("deleted the Node of a previous VM", "node", machine.Node, "previous", previous, "vm", machine.ProviderID)
+	s.Log.Info(
+		"deleted the Node of a previous VM", "node", machine.Node, "previous", previous, "vm", machine.ProviderID,
+	)
 	return s.checkVolumes(ctx, machine.Node)
 }
 
