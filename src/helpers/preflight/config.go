@@ -97,6 +97,12 @@ type Config struct {
 	Thorough bool `json:"-"`
 }
 
+// NodePortRange returns the first and the last port of Services on nodes, if they are known.
+func (c Config) NodePortRange() (first, last int, known bool) {
+	_, err := fmt.Sscanf(c.NodePorts, "%d-%d", &first, &last)
+	return first, last, err == nil
+}
+
 // ReadConfig loads and validates a Config. Unknown keys are errors. Errors name the file and list everything wrong in
 // it.
 func ReadConfig(path string) (Config, error) {

@@ -22,7 +22,8 @@ const (
 
 // TestSoakCloudControllerImage changes a running cluster from the job cloud-controller-manager to pods and back. The
 // load balancer of a Service stays the same and forwards requests; what runs in pods initializes a new node, and
-// creates and deletes load balancers, as the job does. The only control VM is lost while nothing else could run the pods.
+// creates and deletes load balancers, as the job does. In the end the only control VM is lost, which alone could run
+// the pods.
 func TestSoakCloudControllerImage(t *testing.T) {
 	l := soak(t)
 	l.ops, l.vars = []string{"ops-files/scale-workers.yml"}, []string{"worker_instances=0"}

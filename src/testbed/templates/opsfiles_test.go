@@ -165,7 +165,8 @@ var opsCases = withProviders(map[string]opsCase{
 			control := group(t, p, "control")
 			// The program that asks vCenter, and the cloud controller, read the same file, with known keys only.
 			for _, job := range []string{"cloud-provider", "cloud-controller-image"} {
-				server, _, _, err := checks.ParseConfig(file(t, control, job, "config/cloud.conf"))
+				settings, err := checks.ParseConfig(file(t, control, job, "config/cloud.conf"))
+				server := settings.VCenter
 				if err != nil || server.Server != "vc.example" || server.Password != "it's: secret" ||
 					!slices.Equal(server.Datacenters, []string{"DC1", "DC2"}) {
 					t.Errorf("cloud.conf of %s: %+v, %v", job, server, err)

@@ -175,8 +175,8 @@ func checkGroupPorts(f *facts) preflight.Outcome {
 	if err != nil || !network.Addr().Is4() {
 		return skipped("the subnet is %s", f.subnet.CIDR)
 	}
-	var first, last int
-	if _, err := fmt.Sscanf(f.request.NodePorts, "%d-%d", &first, &last); err != nil {
+	first, last, known := f.request.NodePortRange()
+	if !known {
 		return skipped("the ports of Services on nodes are not known")
 	}
 	if f.allows("tcp", first, last, network) {

@@ -46,10 +46,11 @@ const (
 // volumes of whoever has the same one for its own (BeforeServe in pkg/csi/service/driver.go, fullsync.go in
 // pkg/syncer).
 func driverConfig(cloudConfig []byte) (cloud.DriverConfig, error) {
-	server, labels, _, err := checks.ParseConfig(cloudConfig)
+	settings, err := checks.ParseConfig(cloudConfig)
 	if err != nil {
 		return cloud.DriverConfig{}, err
 	}
+	server, labels := settings.VCenter, settings.Labels
 	if !domainUser.MatchString(server.User) {
 		return cloud.DriverConfig{}, fmt.Errorf(
 			"user of the vCenter is %q, which the driver refuses: it must have a domain, such as "+

@@ -33,11 +33,11 @@ type nodePorts struct {
 
 // nodePortsOf returns Kubernetes' default range if the cluster's is not known.
 func nodePortsOf(f *facts.Facts) nodePorts {
-	n := nodePorts{groups: f.Groups}
-	if _, err := fmt.Sscanf(f.Request.NodePorts, "%d-%d", &n.first, &n.last); err != nil {
-		n.first, n.last = 30000, 32767
+	first, last, known := f.Request.NodePortRange()
+	if !known {
+		first, last = 30000, 32767
 	}
-	return n
+	return nodePorts{first: first, last: last, groups: f.Groups}
 }
 
 // checkNodePorts: with DisableSecurityGroupIngress the operator opens the nodes to load balancers: to their security

@@ -57,22 +57,29 @@ type Labels struct {
 	Region string `json:"region"`
 }
 
+// Settings are what the configuration says for its only vCenter.
+type Settings struct {
+	VCenter VCenter
+	Labels  Labels
+	Nodes   Nodes
+}
+
 // Nodes says which of a VM's addresses the controller takes, such as internalNetworkSubnetCidr.
 type Nodes map[string]string
 
 // errUnsupported is what the cloud controller supports, and the search for the VMs of nodes does not.
 var errUnsupported = errors.New("not supported")
 
-// ParseConfig returns the configuration, with the values of global where the only vCenter has none of its own, as the
+// ParseConfig reads the configuration, with the values of global where the only vCenter has none of its own, as the
 // controller completes them (validateConfig in pkg/common/config/config_yaml.go).
-func ParseConfig(content []byte) (VCenter, Labels, Nodes, error) {
+func ParseConfig(content []byte) (Settings, error) {
 	var c Config
 	asJSON, err := yaml.YAMLToJSONStrict(content)
 	if err != nil {
-		return VCenter{}, Labels{}, nil, fmt.Errorf("the configuration is not YAML: %w", err)
+		return Settings{}, fmt.Errorf("the configuration is not YAML: %w", err)
 	}
 	if err := strictjson.Unmarshal(asJSON, &c); err != nil {
-		return VCenter{}, Labels{}, nil, err
+		return Settings{}, err
 	}
 	if len(c.VCenter) == 0 && c.Global.Server != "" {
 		c.VCenter = map[string]*VCenter{c.Global.Server: &c.Global}
@@ -80,9 +87,9 @@ func ParseConfig(content []byte) (VCenter, Labels, Nodes, error) {
 	names := slices.Sorted(maps.Keys(c.VCenter))
 	switch {
 	case len(names) == 0 || c.VCenter[names[0]] == nil:
-		return VCenter{}, Labels{}, nil, errors.New("vcenter is empty: name the vCenter server")
+		return Settings{}, errors.New("vcenter is empty: name the vCenter server")
 	case len(names) > 1:
-		return VCenter{}, Labels{}, nil, fmt.Errorf(
+		return Settings{}, fmt.Errorf(
 			"%w: the configuration has %d vCenter servers (%s)", errUnsupported, len(names), strings.Join(names, ", "),
 		)
 	}
@@ -112,7 +119,7 @@ func ParseConfig(content []byte) (VCenter, Labels, Nodes, error) {
 	case v.Password == "":
 		err = errors.New("password of the vCenter is empty")
 	}
-	return v, c.Labels, c.Nodes, err
+	return Settings{VCenter: v, Labels: c.Labels, Nodes: c.Nodes}, err
 }
 
 func complete[T comparable](value *T, otherwise T) {

@@ -19,9 +19,7 @@ type Facts struct {
 	Machine    dmi.Machine
 	MachineErr error
 
-	VCenter   VCenter
-	Labels    Labels
-	Nodes     Nodes
+	Settings
 	ConfigErr error
 
 	// Certificate is what the server presents; nil if there was no TLS connection.
