@@ -76,14 +76,17 @@ func TestInstanceFilesAreTheAgents(t *testing.T) {
 	}
 }
 
-// TestRestoreStartsEtcdOnTheBootstrapVM: the members of all other VMs join it.
+// TestRestoreStartsEtcdOnTheBootstrapVM: the members of all other VMs join it. With a large database it needs long, and
+// bbr unlocks the others only when it serves.
 func TestRestoreStartsEtcdOnTheBootstrapVM(t *testing.T) {
 	for _, bootstrap := range []bool{true, false} {
 		in := inputFor(t, "etcd")
 		in.Spec = values{"bootstrap": bootstrap}
 		script := string(mustRender(t, "etcd", in)["bin/bbr/restore"])
-		if starts := strings.HasSuffix(script, "\nexec /var/vcap/jobs/etcd/bin/switch start\n"); starts != bootstrap {
-			t.Errorf("bootstrap is %v, the script starts etcd: %v\n%s", bootstrap, starts, script)
+		const start = "\n/var/vcap/jobs/etcd/bin/switch start\n" +
+			"exec /var/vcap/packages/helpers/bin/kube-tools wait-ready --check=/var/vcap/jobs/etcd/bin/ready\n"
+		if starts := strings.HasSuffix(script, start); starts != bootstrap {
+			t.Errorf("bootstrap is %v, the script starts etcd and waits for it: %v\n%s", bootstrap, starts, script)
 		}
 	}
 }
