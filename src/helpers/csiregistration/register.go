@@ -46,15 +46,16 @@ type Plugin struct {
 	Endpoint string
 	// Socket is the socket in the directory that kubelet watches; only root must be able to write there.
 	Socket string
+	// CheckNode returns why kubelet could not register the driver on its Node yet.
+	CheckNode func(context.Context) error
 }
 
-// Serve waits until the driver answers, and then answers kubelet, until ctx is done.
+// Serve waits until kubelet can register the driver, and then answers kubelet, until ctx is done.
 func (p Plugin) Serve(ctx context.Context, log *slog.Logger) error {
-	// kubelet would remove the driver from the node if it did not answer.
 	report := func(elapsed time.Duration, err error) {
-		log.Info("waiting for the driver", "elapsed", elapsed.Round(time.Second), "error", err)
+		log.Info("not registering the driver yet", "elapsed", elapsed.Round(time.Second), "reason", err)
 	}
-	if err := poll.Until(ctx, interval, poll.Reported(interval, 30*time.Second, report, p.probe)); err != nil {
+	if err := poll.Until(ctx, interval, poll.Reported(interval, 30*time.Second, report, p.checkRegistrable)); err != nil {
 		return fmt.Errorf("driver %s at %s: %w", p.Driver, p.Endpoint, err)
 	}
 	if err := os.Remove(p.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -71,6 +72,18 @@ func (p Plugin) Serve(ctx context.Context, log *slog.Logger) error {
 	defer stop()
 	log.Info("serving kubelet", "driver", p.Driver, "socket", p.Socket)
 	return server.Serve(listener)
+}
+
+// checkRegistrable returns why kubelet could not register the driver yet. kubelet repeats a registration that failed
+// with pauses that grow to two minutes (pkg/util/goroutinemap in Kubernetes), even if the socket is created again.
+func (p Plugin) checkRegistrable(ctx context.Context) error {
+	if err := p.CheckNode(ctx); err != nil {
+		return err
+	}
+	if err := p.probe(ctx); err != nil { // kubelet would remove the driver from the node
+		return fmt.Errorf("the driver does not answer: %w", err)
+	}
+	return nil
 }
 
 // probe calls Probe of the CSI. Its messages are empty but for a field that does not matter here.

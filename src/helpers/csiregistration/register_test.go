@@ -3,12 +3,15 @@ package csiregistration
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -123,10 +126,17 @@ func TestCheck(t *testing.T) {
 
 func TestServe(t *testing.T) {
 	dir := t.TempDir()
+	var initialized atomic.Bool
 	p := Plugin{
 		Driver:   "ebs.csi.aws.com",
 		Endpoint: filepath.Join(dir, "csi.sock"),
 		Socket:   filepath.Join(dir, "registry.sock"),
+		CheckNode: func(context.Context) error {
+			if !initialized.Load() {
+				return errors.New("Node a is not initialized")
+			}
+			return nil
+		},
 	}
 	// A process that was killed leaves its socket.
 	if err := os.WriteFile(p.Socket, nil, 0o600); err != nil {
@@ -140,16 +150,27 @@ func TestServe(t *testing.T) {
 		return func() error { cancel(); return <-done }
 	}
 
-	stop := serve()
-	eventually.Succeeds(t, time.Minute, "wait for the driver", func() error {
-		if !strings.Contains(output.String(), "waiting for the driver") {
-			return context.DeadlineExceeded
+	waits := func(reason string) {
+		t.Helper()
+		eventually.Succeeds(t, time.Minute, "wait", func() error {
+			if text := output.String(); !strings.Contains(text, reason) {
+				return fmt.Errorf("the log lacks %q:\n%s", reason, text)
+			}
+			return nil
+		})
+		if _, err := info(p.Socket); err == nil {
+			t.Errorf("kubelet can register the driver: %s", reason)
 		}
-		return nil
-	})
-	if _, err := info(p.Socket); err == nil {
-		t.Error("kubelet can register a driver that does not answer")
 	}
+
+	stop := serve()
+	waits("Node a is not initialized")
+	if err := stop(); err == nil || !strings.Contains(err.Error(), "Node a is not initialized") {
+		t.Errorf("stopped while the Node is not initialized: %v", err)
+	}
+	initialized.Store(true)
+	stop = serve()
+	waits("the driver does not answer")
 	stopDriver := driver(t, p.Endpoint)
 	answers := func() {
 		t.Helper()

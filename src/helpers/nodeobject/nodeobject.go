@@ -74,6 +74,10 @@ func CheckReady(node *corev1.Node, untainted bool) error {
 	if err := checkKnown(node); err != nil {
 		return err
 	}
+	return checkInitialized(node)
+}
+
+func checkInitialized(node *corev1.Node) error {
 	if hasTaint(node, UninitializedTaint) {
 		return fmt.Errorf(
 			"Node %s has the taint %s: no cloud-controller-manager has initialized it yet (see its log on the control "+

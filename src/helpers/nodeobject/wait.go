@@ -62,6 +62,11 @@ func WaitNetwork(ctx context.Context, options Options, log *slog.Logger) error {
 	return wait(ctx, options, log, "known", checkNetwork)
 }
 
+// InitializedCheck returns a check that fails until a cloud-controller-manager has initialized the Node.
+func InitializedCheck(options Options) func(context.Context) error {
+	return (&waiter{Options: options, wanted: checkInitialized}).tryOnce
+}
+
 func wait(
 	ctx context.Context, options Options, log *slog.Logger, reached string, check func(*corev1.Node) error,
 ) error {

@@ -207,9 +207,16 @@ func TestWaitAgainstRealAPIServer(t *testing.T) {
 	if err := WaitNetwork(ctx, known, slog.New(slog.DiscardHandler)); err != nil {
 		t.Errorf("the VM is known and has a pod subnet, and WaitNetwork returned %v", err)
 	}
+	initialized := InitializedCheck(known)
+	if err := initialized(ctx); err == nil || !strings.Contains(err.Error(), UninitializedTaint) {
+		t.Errorf("InitializedCheck returned %v before it is", err)
+	}
 	node.Spec.Taints = nil
 	if node, err = nodes.Update(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
+	}
+	if err := initialized(ctx); err != nil {
+		t.Errorf("InitializedCheck returned %v afterwards", err)
 	}
 	expect("has not reported since")
 	known.Full = func(context.Context) bool { return true }

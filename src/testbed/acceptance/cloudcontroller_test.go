@@ -2,6 +2,7 @@ package acceptance
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"kubernetes-release/internal/poll"
 	"kubernetes-release/release/ociimage"
 )
 
@@ -37,7 +39,10 @@ func TestSoakCloudControllerImage(t *testing.T) {
 	balancers := l.loadBalancers(t)
 	traffic := l.probeBalancer(host)
 
-	l.loadControllerImage(t)
+	archive := controllerArchive(t)
+	if err := l.importImage(t.Context(), archive); err != nil {
+		t.Fatal(err)
+	}
 	pods := &lab{
 		state: l.state, ops: slices.Concat(l.ops, []string{"ops-files/use-cloud-controller-image.yml"}),
 		vars: []string{
@@ -101,11 +106,19 @@ func TestSoakCloudControllerImage(t *testing.T) {
 	mustUp(pods, "with pods again, to lose the only control VM")
 	before = l.uid(t, "control/0")
 	l.mustRun(t, time.Minute, "kill", "control/0")
+	imported := make(chan error, 1)
+	go func() { // the new VM has no registry to pull from, and its storage waits for the controller
+		imported <- poll.Within(t.Context(), deployTimeout, time.Second, func(ctx context.Context) error {
+			return l.importImage(ctx, archive)
+		})
+	}()
 	pods.mustFix(t)
+	if err := <-imported; err != nil {
+		t.Error(err)
+	}
 	if after := l.uid(t, "control/0"); after == before {
 		t.Errorf("the new VM has the Node of the lost one, %s", after)
 	}
-	l.loadControllerImage(t) // it was on the lost VM
 	l.checkInitialized(t, 2)
 }
 
@@ -183,8 +196,8 @@ func (l *lab) controllerPod(t *testing.T) string {
 	)
 }
 
-// loadControllerImage loads an image of the release's own cloud controller manager where the pods will run.
-func (l *lab) loadControllerImage(t *testing.T) {
+// controllerArchive returns the image of the cloud controller.
+func controllerArchive(t *testing.T) []byte {
 	t.Helper()
 	program, err := os.ReadFile(
 		filepath.Join(repo, ".build/components/cloud-provider-aws/bin/aws-cloud-controller-manager"),
@@ -198,14 +211,22 @@ func (l *lab) loadControllerImage(t *testing.T) {
 	}).Write(&archive); err != nil {
 		t.Fatal(err)
 	}
-	load := l.command(
-		t.Context(), "ssh", "control/0", "/var/vcap/packages/containerd/bin/ctr", "--address",
+	return archive.Bytes()
+}
+
+// importImage gives an image to the container runtime of control/0.
+func (l *lab) importImage(ctx context.Context, archive []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	command := l.command(
+		ctx, "ssh", "control/0", "/var/vcap/packages/containerd/bin/ctr", "--address",
 		"/run/containerd/containerd.sock", "--namespace", "k8s.io", "images", "import", "-",
 	)
-	load.Stdin = &archive
-	if out, err := load.CombinedOutput(); err != nil {
-		t.Fatalf("load %s: %v\n%s", controllerImage, err, out)
+	command.Stdin = bytes.NewReader(archive)
+	if out, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
 	}
+	return nil
 }
 
 // probeBalancer sends requests through a load balancer until the result is asked for: how many, and the errors.

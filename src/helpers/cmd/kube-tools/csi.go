@@ -10,6 +10,7 @@ import (
 	"kubernetes-release/csiregistration"
 	"kubernetes-release/kubeconfig"
 	"kubernetes-release/node"
+	"kubernetes-release/nodeobject"
 )
 
 // csiCheckTimeout limits check-csi-driver, which wait-ready repeats.
@@ -19,12 +20,24 @@ func registerCSIDriver() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "register-csi-driver",
 		Short: "Register a CSI driver with this VM's kubelet, and answer kubelet until stopped",
+		Long: "Register a CSI driver with this VM's kubelet, and answer kubelet until stopped. It is registered when " +
+			"the cloud-controller-manager has initialized the Node: kubelet sets the driver's zone on it, and an " +
+			"admission policy refuses another one than the cloud's.",
 	}
 	driver := csiDriverFlags(command)
 	socket := requirePath(command, "socket", "socket to create in the directory that kubelet watches")
+	kubeconfigPath := requirePath(command, "kubeconfig", "kubelet's kubeconfig, which may appear later")
+	nodePath := requirePath(command, "node", nodeUsage)
 	command.RunE = func(command *cobra.Command, _ []string) error {
+		identity, err := node.Load(*nodePath)
+		if err != nil {
+			return err
+		}
 		plugin := driver()
 		plugin.Socket = *socket
+		plugin.CheckNode = nodeobject.InitializedCheck(
+			nodeobject.Options{Kubeconfig: *kubeconfigPath, Name: identity.Name, Timeout: time.Minute},
+		)
 		return plugin.Serve(command.Context(), slog.Default())
 	}
 	return command
@@ -36,7 +49,7 @@ func checkCSIDriver() *cobra.Command {
 		Short: "Check once whether a CSI driver answers and this VM's kubelet has registered it",
 	}
 	driver := csiDriverFlags(command)
-	kubeconfigPath := requirePath(command, "kubeconfig", "kubelet's kubeconfig")
+	kubeconfigPath := requirePath(command, "kubeconfig", "kubelet's kubeconfig, which may appear later")
 	nodePath := requirePath(command, "node", nodeUsage)
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		identity, err := node.Load(*nodePath)
