@@ -55,7 +55,8 @@ func (p Plugin) Serve(ctx context.Context, log *slog.Logger) error {
 	report := func(elapsed time.Duration, err error) {
 		log.Info("not registering the driver yet", "elapsed", elapsed.Round(time.Second), "reason", err)
 	}
-	if err := poll.Until(ctx, interval, poll.Reported(interval, 30*time.Second, report, p.checkRegistrable)); err != nil {
+	check := poll.Reported(interval, 30*time.Second, report, p.checkRegistrable)
+	if err := poll.Until(ctx, interval, check); err != nil {
 		return fmt.Errorf("driver %s at %s: %w", p.Driver, p.Endpoint, err)
 	}
 	if err := os.Remove(p.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
