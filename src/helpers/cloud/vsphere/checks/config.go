@@ -57,15 +57,15 @@ type Labels struct {
 	Region string `json:"region"`
 }
 
+// Nodes says which of a VM's addresses the controller takes, such as internalNetworkSubnetCidr.
+type Nodes map[string]string
+
 // Settings are what the configuration says for its only vCenter.
 type Settings struct {
 	VCenter VCenter
 	Labels  Labels
 	Nodes   Nodes
 }
-
-// Nodes says which of a VM's addresses the controller takes, such as internalNetworkSubnetCidr.
-type Nodes map[string]string
 
 // errUnsupported is what the cloud controller supports, and the search for the VMs of nodes does not.
 var errUnsupported = errors.New("not supported")
