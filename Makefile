@@ -302,8 +302,10 @@ aws-delete: setup ## Delete CLUSTER, its release on the Director, and what it cr
 aws-sweep: setup ## Delete what CLUSTER has left in the account, if it is not deployed
 	@ci/aws.sh sweep "$(CLUSTER)"
 
-.PHONY: bump ship-check
+.PHONY: bump ship-check vulnerabilities
 bump: setup ## Pin the newest patch versions of the shipped programs
 	@ci/bump.sh
 ship-check: release ## Compare the release that is built here with TESTED
 	@ci/ship-check.sh "$(TESTED)" $(BUILD)/release/kubernetes.tgz
+vulnerabilities: release release-tool ## List known vulnerabilities of the release's modules (CANDIDATE=FILE DATABASE=URL)
+	@$(BUILD)/bin/release vulnerabilities $(if $(DATABASE),--database "$(DATABASE)") $(BUILD)/release/kubernetes.tgz

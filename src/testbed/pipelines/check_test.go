@@ -20,7 +20,7 @@ var coreTypes = []string{
 // unprivileged are the tasks that create no Linux namespaces. Tests that find root do, and a task is root, but only a
 // privileged one has CAP_SYS_ADMIN (worker/runtime/spec/capabilities.go in Concourse's source).
 var unprivileged = []string{
-	"ops-files", "deploy-aws", "test-aws", "upgrade-aws", "delete-aws", "sweep-aws", "bump", "ship",
+	"ops-files", "deploy-aws", "test-aws", "upgrade-aws", "delete-aws", "sweep-aws", "vulnerabilities", "bump", "ship",
 }
 
 // checker collects what is wrong with a pipeline.

@@ -4,11 +4,13 @@ package main
 import (
 	"context"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"kubernetes-release/internal/cli"
 	"kubernetes-release/release/boshrelease"
+	"kubernetes-release/release/vulnerabilities"
 	"kubernetes-release/release/workspace"
 )
 
@@ -49,5 +51,35 @@ func main() {
 		}
 		command.AddCommand(child)
 	}
+	command.AddCommand(lookForVulnerabilities())
 	cli.Main(command)
+}
+
+// lookForVulnerabilities returns the command that looks into a tarball.
+func lookForVulnerabilities() *cobra.Command {
+	var database, accepted string
+	command := &cobra.Command{
+		Use:   "vulnerabilities TARBALL",
+		Short: "List what is known of the modules in the programs of a release",
+		Long:  "List what is known of the modules in the programs of a release. What is not accepted is an error.",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, arguments []string) error {
+			list, err := vulnerabilities.ReadAccepted(accepted)
+			if err != nil {
+				return err
+			}
+			report, err := vulnerabilities.Look(command.Context(), arguments[0], database)
+			if err != nil {
+				return err
+			}
+			return report.Write(os.Stdout, list)
+		},
+	}
+	command.Flags().StringVar(
+		&database, "database", "https://vuln.go.dev", "`URL` of a Go vulnerability database; also file:///FOLDER",
+	)
+	command.Flags().StringVar(
+		&accepted, "accepted", filepath.Join("config", "vulnerabilities.yml"), "`file` with what is accepted",
+	)
+	return command
 }
