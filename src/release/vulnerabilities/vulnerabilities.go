@@ -77,8 +77,8 @@ func Look(ctx context.Context, archive, database string) (Report, error) {
 	return report, nil
 }
 
-// checkDatabase refuses a folder without an index, for which govulncheck would take any folder for one with few entries
-// (internal/client/client.go in golang.org/x/vuln).
+// checkDatabase refuses a folder without an index. govulncheck takes any folder for a database, also an empty one, in
+// which nothing is found (internal/client/client.go in golang.org/x/vuln).
 func checkDatabase(database string) error {
 	dir, isFolder := strings.CutPrefix(database, "file://")
 	if !isFolder {
