@@ -169,14 +169,14 @@ func inheritCPUSets(groups ...string) error {
 	return nil
 }
 
-// joinCgroups moves a process into the VM's groups.
-func (s Spec) joinCgroups(pid int) error {
+// joinCgroups moves a process into a group of the VM in every hierarchy.
+func (s Spec) joinCgroups(pid int, group func(hierarchy) string) error {
 	trees, err := hierarchies()
 	if err != nil {
 		return err
 	}
 	for _, h := range trees {
-		procs := filepath.Join(s.cgroup(h), "cgroup.procs")
+		procs := filepath.Join(group(h), "cgroup.procs")
 		if err := os.WriteFile(procs, []byte(strconv.Itoa(pid)), 0); err != nil {
 			return fmt.Errorf("moving process %d into %s: %w", pid, procs, err)
 		}

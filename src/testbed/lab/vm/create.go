@@ -139,7 +139,7 @@ func (v *VM) instruct(ctx context.Context, child *initProcess, mounts []Mount) e
 	if err := v.record.save(); err != nil {
 		return err
 	}
-	if err := v.Spec.joinCgroups(v.record.PID); err != nil {
+	if err := v.Spec.joinCgroups(v.record.PID, v.Spec.cgroup); err != nil {
 		return err
 	}
 	if err := v.Spec.Network.Attach(v.record.PID, v.Spec.Address); err != nil {

@@ -64,33 +64,44 @@ func (v *VM) Run(ctx context.Context, argv []string, o RunOptions) error {
 
 // start starts cmd from a thread that is inside the VM.
 func (v *VM) start(cmd *exec.Cmd) error {
-	trees, err := hierarchies()
-	if err != nil {
-		return err
-	}
 	// Do not wait forever for daemons that a script has started and that keep its output open.
 	cmd.WaitDelay = killDelay
-	for _, h := range trees {
-		if !h.v2 {
-			continue
-		}
-		// Version 2 groups hold whole processes, so the child is created in the group instead of inheriting the
-		// thread's.
-		group, err := os.Open(v.Spec.processGroup(h))
-		if err != nil {
-			return err
-		}
-		defer func() { _ = group.Close() }()
-		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(group.Fd())
-	}
-	return v.enter(trees, true, func() error {
+	cmd.SysProcAttr.Ptrace = true // the process stops before its first instruction, until this thread detaches from it
+	return v.enter(true, func() error {
 		path, err := lookPath(cmd.Args[0])
 		if err != nil {
 			return err
 		}
 		cmd.Path = path
-		return cmd.Start()
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		if err := v.admit(cmd.Process.Pid); err != nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			return err
+		}
+		return nil
 	})
+}
+
+// admit moves a process that the calling thread has started, and traces, into the VM's control groups, and lets it run.
+// The thread is in the VM's cgroup namespace, the process not yet in its groups. Across that border the kernel moves
+// nothing if version 2 is mounted with nsdelegate, as by systemd; so a thread of the host moves it.
+func (v *VM) admit(pid int) error {
+	var stopped unix.Siginfo
+	if err := unix.Waitid(unix.P_PID, pid, &stopped, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		return fmt.Errorf("waiting for the start of process %d: %w", pid, err)
+	}
+	moved := make(chan error)
+	go func() { moved <- v.Spec.joinCgroups(pid, v.Spec.processGroup) }()
+	if err := <-moved; err != nil {
+		return err
+	}
+	if err := unix.PtraceDetach(pid); err != nil && !errors.Is(err, unix.ESRCH) { // it has been killed
+		return fmt.Errorf("letting process %d run: %w", pid, err)
+	}
+	return nil
 }
 
 // lookPath finds a program in the VM's PATH. It must run in the VM's mount namespace.
@@ -140,7 +151,7 @@ func isTerminal(o RunOptions) bool {
 
 // Do runs f on a thread in the VM's mount, network, UTS and IPC namespaces, but not in its PID namespace. Paths in f
 // are the VM's. Goroutines that f starts do not run there.
-func (v *VM) Do(f func() error) error { return v.enter(nil, false, f) }
+func (v *VM) Do(f func() error) error { return v.enter(false, f) }
 
 // DoAsVcap is Do with vcap's permissions on files. Only the thread of f loses root's: it ends with f.
 func (v *VM) DoAsVcap(f func() error) error {
@@ -162,9 +173,9 @@ type namespace struct {
 	flag int
 }
 
-// enter runs f on a thread of its own in the VM's namespaces. With processes set, processes that f starts are the VM's,
-// in its control groups.
-func (v *VM) enter(trees []hierarchy, processes bool, f func() error) error {
+// enter runs f on a thread of its own in the VM's namespaces. With processes set, processes that f starts are in its
+// PID namespace too.
+func (v *VM) enter(processes bool, f func() error) error {
 	if !v.record.initRuns() {
 		return errNotRunning
 	}
@@ -196,11 +207,6 @@ func (v *VM) enter(trees []hierarchy, processes bool, f func() error) error {
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			return fmt.Errorf("preparing to enter the VM: %w", err)
 		}
-		if processes {
-			if err := v.Spec.joinThread(trees); err != nil {
-				return err
-			}
-		}
 		for i, k := range kinds {
 			if err := unix.Setns(int(files[i].Fd()), k.flag); err != nil {
 				return fmt.Errorf("entering the VM's %s namespace: %w", k.name, err)
@@ -208,20 +214,6 @@ func (v *VM) enter(trees []hierarchy, processes bool, f func() error) error {
 		}
 		return f()
 	})
-}
-
-// joinThread moves the calling thread into the VM's version 1 groups, which its children inherit.
-func (s Spec) joinThread(trees []hierarchy) error {
-	for _, h := range trees {
-		if h.v2 {
-			continue
-		}
-		file := filepath.Join(s.cgroup(h), "tasks")
-		if err := os.WriteFile(file, []byte(strconv.Itoa(unix.Gettid())), 0); err != nil {
-			return fmt.Errorf("joining %s: %w", s.cgroup(h), err)
-		}
-	}
-	return nil
 }
 
 // DialContext connects to an address from the VM's network namespace, for http.Transport. Names are resolved as in the

@@ -107,10 +107,12 @@ func TestVMIsIsolatedFromTheHost(t *testing.T) {
 		{"address", "ip -4 -br addr show eth0 | awk '{print $3}'", address(n, 16, 4).String() + "/16"},
 		{"gateway", "ip route show default | awk '{print $3}'", n.Gateway().String()},
 		{"user vcap", "id vcap", "uid=1000(vcap) gid=1000(vcap) groups=1000(vcap)"},
-		{"own control groups", "cut -d: -f3 /proc/self/cgroup | sort -u", "/"},
-		{"init's control groups", "grep -v '^0:' /proc/1/cgroup | cut -d: -f3 | sort -u", "/"},
-		{"control groups are writable", "cd /sys/fs/cgroup; if [ -d memory ]; then cd memory; fi; mkdir x; echo 100M " +
-			"> x/memory.limit_in_bytes; cat x/memory.limit_in_bytes; rmdir x", "104857600"},
+		{"own control groups", "sed 's#^0::/init$#0::/#' /proc/self/cgroup | cut -d: -f3 | sort -u", "/"},
+		{"init's control groups", "sed 's#^0::/init$#0::/#' /proc/1/cgroup | cut -d: -f3 | sort -u", "/"},
+		{"control groups are writable", "cd /sys/fs/cgroup; limit=cgroup.max.depth; if [ -d memory ]; then " +
+			"cd memory; limit=memory.limit_in_bytes; fi; mkdir x; echo 4096 > x/$limit; cat x/$limit; rmdir x", "4096"},
+		{"controllers of cgroup v2 are delegated", "cd /sys/fs/cgroup; test ! -e cgroup.controllers || " +
+			"diff cgroup.controllers cgroup.subtree_control; echo ok", "ok"},
 		{"overlay", "cd /var/vcap/data; mkdir l u w m; mount -t overlay o -o lowerdir=l,upperdir=u,workdir=w m; " +
 			"touch m/file; ls u; umount m; rm -rf l u w m", "file"},
 		{"root is shared", "findmnt -no PROPAGATION /; mkdir /tmp/a; mount -t tmpfs t /tmp/a; findmnt -no " +
@@ -350,7 +352,7 @@ func TestDestroyRemovesAVMCreatedInPart(t *testing.T) {
 	}
 	defer child.close()
 	pid := child.cmd.Process.Pid
-	if err := errors.Join(spec.joinCgroups(pid), n.Attach(pid, spec.Address)); err != nil {
+	if err := errors.Join(spec.joinCgroups(pid, spec.cgroup), n.Attach(pid, spec.Address)); err != nil {
 		t.Fatal(err)
 	}
 	found, err := Open(state, "one") // the record has no PID yet
