@@ -11,12 +11,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/internal/exposition"
+	"kubernetes-release/internal/filelock"
+	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/stopwatch"
 )
 
@@ -197,8 +200,8 @@ func (c *Config) program(name string) string {
 	return ""
 }
 
-// programTimeout is how long a command may take to show that it works.
-const programTimeout = 10 * time.Second
+// programTimeout is how long a command may take to show that it works, also on a VM without processor time to spare.
+const programTimeout = time.Minute
 
 // programProbes are arguments with which a command shows that it works with this kernel, and changes nothing.
 var programProbes = map[string][]string{"nft": {"list", "tables"}}
@@ -255,6 +258,9 @@ func (l *Launcher) missingCgroup(config *Config) []string {
 	}
 }
 
+// turnInterval is how often a check that waits for its turn looks again.
+const turnInterval = 20 * time.Millisecond
+
 func (l *Launcher) checkFlags(ctx context.Context, config *Config, log *slog.Logger) ([]string, error) {
 	id, err := config.identityForCheck(log)
 	if err != nil {
@@ -268,6 +274,11 @@ func (l *Launcher) checkFlags(ctx context.Context, config *Config, log *slog.Log
 		log.Info("flags are not checked: flag_check is none", "flags", len(flags))
 		return nil, executable(config.Executable)
 	}
+	done, err := l.awaitTurn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	took := stopwatch.Start()
 	result, err := flagChecker{
 		executable:  config.Executable,
@@ -285,4 +296,22 @@ func (l *Launcher) checkFlags(ctx context.Context, config *Config, log *slog.Log
 		)
 	}
 	return result.problems, err
+}
+
+// awaitTurn waits until fewer checks run their programs than the VM has processors: the pre-start scripts of all jobs
+// run at the same time.
+func (l *Launcher) awaitTurn(ctx context.Context) (done func(), err error) {
+	now, cancel := context.WithCancel(ctx) // an attempt does not wait
+	cancel()
+	err = poll.Until(ctx, turnInterval, func(context.Context) (err error) {
+		for i := range runtime.NumCPU() {
+			lock := filepath.Join(l.root, "/run/kube-launcher", fmt.Sprintf("check-%d.lock", i))
+			var held *filelock.HeldError
+			if done, err = filelock.Acquire(now, lock, "", nil); !errors.As(err, &held) {
+				return poll.Permanent(err)
+			}
+		}
+		return err
+	})
+	return done, err
 }

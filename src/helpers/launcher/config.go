@@ -103,7 +103,8 @@ type Config struct {
 	// FlagCheck is how check checks the flags: "help" (the default) runs the program with its flags and --help, and, if
 	// it has that flag, with --version; "none" does not run it.
 	FlagCheck string `json:"flag_check"`
-	// CheckTimeout is for each run of the program by check; defaults to 30s.
+	// CheckTimeout is the processor time that each run of the program by check may use; defaults to 30s. A run that
+	// takes ten times as long is ended too.
 	CheckTimeout *duration.Duration `json:"check_timeout"`
 	// LogDir is where start writes the program's output, appending: PROCESS.stdout.log and PROCESS.stderr.log.
 	LogDir  string `json:"log_dir"`

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"al.essio.dev/pkg/shellescape"
+	"golang.org/x/sys/unix"
 
 	"kubernetes-release/internal/spelling"
 )
@@ -20,6 +22,8 @@ import (
 const (
 	// maxRuns limits how often the program is run: each run finds one wrong flag, and takes about 0.1 s.
 	maxRuns = 50
+	// wallFactor is how much longer than its own time a run may take, on a VM without processor time to spare.
+	wallFactor = 10
 	// maxOutput limits how much of the output of one run is kept, in bytes; kube-apiserver's help has 70 kB.
 	maxOutput = 1 << 20
 )
@@ -35,7 +39,7 @@ type flagChecker struct {
 	arguments  []string
 	// environment is that of the process; etcd and flanneld read flags from it too.
 	environment []string
-	// timeout is for each run.
+	// timeout is the processor time that each run may use.
 	timeout time.Duration
 }
 
@@ -173,9 +177,9 @@ type output struct {
 	failed error
 }
 
-// run runs the program, and kills it and its children after the timeout.
+// run runs the program, and kills it and its children when it has used its processor time, or never exits.
 func (c flagChecker) run(ctx context.Context, flags []flag, last string) (output, error) {
-	limited, cancel := context.WithTimeout(ctx, c.timeout)
+	limited, cancel := context.WithTimeout(ctx, wallFactor*c.timeout)
 	defer cancel()
 	command := exec.CommandContext(limited, c.executable, append(c.line(flags), last)...)
 	buffer := &cappedBuffer{limit: maxOutput}
@@ -183,7 +187,11 @@ func (c flagChecker) run(ctx context.Context, flags []flag, last string) (output
 	command.Env = c.environment
 	command.Dir = "/"
 	killGroup(command)
-	err := command.Run()
+	err := command.Start()
+	if err == nil {
+		limitProcessorTime(command.Process.Pid, c.timeout)
+		err = command.Wait()
+	}
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
@@ -191,20 +199,33 @@ func (c flagChecker) run(ctx context.Context, flags []flag, last string) (output
 	case ctx.Err() != nil:
 		return output{}, ctx.Err()
 	case limited.Err() != nil:
-		return output{}, fmt.Errorf(
-			"%s did not exit within %s when run with %s, so its flags cannot be checked (does the program have the "+
-				"flag %s? If not, set flag_check to none; if the machine is slow, increase check_timeout); its last "+
-				"output: %s",
-			c.executable, c.timeout, last, last, lastLine(buffer.String()),
-		)
-	case errors.As(err, &exit):
-		return output{text: buffer.String(), failed: err}, nil
-	default:
+		return output{}, c.endless(fmt.Sprintf("within %s", wallFactor*c.timeout), last, buffer)
+	case !errors.As(err, &exit):
 		return output{}, fmt.Errorf(
 			"%s cannot be run: %w (does the job's spec list its package, and is it compiled for this machine?)",
 			c.executable, err,
 		)
+	case exit.UserTime()+exit.SystemTime() >= c.timeout:
+		return output{}, c.endless(fmt.Sprintf("within %s of processor time", c.timeout), last, buffer)
 	}
+	return output{text: buffer.String(), failed: err}, nil
+}
+
+// endless is the error of a run that was killed.
+func (c flagChecker) endless(limit, last string, buffer *cappedBuffer) error {
+	return fmt.Errorf(
+		"%s did not exit %s when run with %s, so its flags cannot be checked (does the program have the flag %s? If "+
+			"not, set flag_check to none; if it needs longer, increase check_timeout); its last output: %s",
+		c.executable, limit, last, last, lastLine(buffer.String()),
+	)
+}
+
+// limitProcessorTime lets the kernel kill a process that has used more, in whole seconds. Time that it waits for a
+// processor does not count.
+func limitProcessorTime(pid int, limit time.Duration) {
+	seconds := uint64(math.Ceil(limit.Seconds()))
+	// It fails if the process has exited.
+	_ = unix.Prlimit(pid, unix.RLIMIT_CPU, &unix.Rlimit{Cur: seconds, Max: seconds}, nil)
 }
 
 // killGroup makes a command whose context is done stop together with its children.

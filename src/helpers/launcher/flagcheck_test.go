@@ -2,7 +2,10 @@ package launcher
 
 import (
 	"os"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -64,8 +67,13 @@ func TestCheckFindsWrongFlags(t *testing.T) {
 		},
 		"deaf": {
 			program: "fake-deaf", fields: map[string]any{"check_timeout": "200ms"},
-			want: []string{"did not exit within 200ms", "flag_check", "check_timeout"},
+			want: []string{"did not exit within 2s", "flag_check", "check_timeout"},
 		},
+		"busy": {
+			program: "fake-busy", fields: map[string]any{"check_timeout": "1s"},
+			want: []string{"did not exit within 1", "flag_check", "check_timeout"}, // 1s of processor time, or 10s
+		},
+		"waits for a processor": {program: "fake-slow", fields: map[string]any{"check_timeout": "200ms"}},
 		"broken": {program: "fake-broken", want: []string{"refuses its arguments: cannot load libfoo " +
 			"(exit status 3)", "fake-broken --help"}},
 		"missing": {program: "absent", want: []string{"absent cannot be run", "no such file"}},
@@ -210,5 +218,32 @@ func TestLogTimesAreUTC(t *testing.T) {
 	parsed, err := time.Parse(time.RFC3339, stamp)
 	if err != nil || !strings.HasSuffix(stamp, "Z") || time.Since(parsed) > time.Minute {
 		t.Errorf("time %q: %v", stamp, err)
+	}
+}
+
+// TestChecksTakeTurns: the pre-start scripts of all jobs run at the same time, and no more programs at once than there
+// are processors.
+func TestChecksTakeTurns(t *testing.T) {
+	l := &Launcher{root: t.TempDir()}
+	var running, most atomic.Int32
+	var all sync.WaitGroup
+	for range 3 * runtime.NumCPU() {
+		all.Go(func() {
+			done, err := l.awaitTurn(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer done()
+			now := running.Add(1)
+			defer running.Add(-1)
+			for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
+			}
+			time.Sleep(10 * time.Millisecond)
+		})
+	}
+	all.Wait()
+	if most := int(most.Load()); most > runtime.NumCPU() {
+		t.Errorf("%d checks at once on %d processors", most, runtime.NumCPU())
 	}
 }

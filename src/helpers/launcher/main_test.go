@@ -33,6 +33,8 @@ var programs = map[string]func(){
 	"fake-exec":     execMain,
 	"fake-bpm":      bpmMain,
 	"fake-deaf":     func() { time.Sleep(time.Minute) },
+	"fake-slow":     func() { time.Sleep(time.Second) },
+	"fake-busy":     busyMain,
 	"fake-broken":   func() { fmt.Fprintln(os.Stderr, "cannot load libfoo"); os.Exit(3) },
 }
 
@@ -110,6 +112,11 @@ func pflagMain() {
 	}
 	if *version {
 		fmt.Println("v1")
+	}
+}
+
+func busyMain() {
+	for {
 	}
 }
 

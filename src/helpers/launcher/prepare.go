@@ -19,7 +19,7 @@ import (
 )
 
 // modprobeTimeout is how long the kernel modules of one process may take to load.
-const modprobeTimeout = 20 * time.Second
+const modprobeTimeout = time.Minute
 
 // Directory is a directory that only root can write to.
 type Directory struct {
