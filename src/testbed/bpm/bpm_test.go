@@ -171,6 +171,12 @@ log
 				"grep -c . /sys/fs/cgroup/pids/bpm/web.web/cgroup.procs | sed 's/[1-9].*/some/'",
 			"1073741824\n50\nsome",
 		)
+	} else {
+		expect(
+			t, v,
+			"cd /sys/fs/cgroup/bpm/web.web; cat memory.max pids.max; grep -c . cgroup.procs | sed 's/[1-9].*/some/'",
+			"1073741824\n50\nsome",
+		)
 	}
 	expect(
 		t, v,

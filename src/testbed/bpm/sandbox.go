@@ -2,9 +2,7 @@ package bpm
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -106,23 +104,24 @@ func (s *sandbox) limitOpenFiles() error {
 
 // limitByCgroup moves the process into its own cgroups below those that bpm runs in.
 func (s *sandbox) limitByCgroup() error {
+	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	v2 := err == nil
 	set := func(tree, file, value string) error {
-		group := filepath.Join("/sys/fs/cgroup", tree, "bpm", s.Job+"."+s.Process.Name)
+		parent := filepath.Join("/sys/fs/cgroup", tree, "bpm")
+		group := filepath.Join(parent, s.Job+"."+s.Process.Name)
 		if err := os.MkdirAll(group, 0o755); err != nil {
 			return err
+		}
+		if v2 { // a group has the files of the controllers that its parent delegates
+			delegated := filepath.Join(parent, "cgroup.subtree_control")
+			if err := os.WriteFile(delegated, []byte("+memory +pids"), 0); err != nil {
+				return err
+			}
 		}
 		if err := os.WriteFile(filepath.Join(group, file), []byte(value), 0); err != nil {
 			return err
 		}
 		return os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
-	}
-	v2 := false
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		v2 = true
-		if err := os.WriteFile("/sys/fs/cgroup/bpm/cgroup.subtree_control", []byte("+memory +pids"), 0); err != nil &&
-			!errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
 	}
 	if s.Process.Limits.Memory != "" {
 		size, err := parseBytes(s.Process.Limits.Memory)
