@@ -30,8 +30,8 @@ type record struct {
 
 const (
 	processFile  = "cloud.json"
-	startTimeout = 30 * time.Second // to its first answer
-	stopTimeout  = 5 * time.Second  // after each signal
+	startTimeout = 2 * time.Minute // to its first answer
+	stopTimeout  = 5 * time.Second // after each signal
 )
 
 // Argument is the hidden command that runs the cloud process.

@@ -36,10 +36,10 @@ var (
 
 const (
 	pollInterval  = 20 * time.Millisecond
-	reloadTimeout = 30 * time.Second
+	reloadTimeout = 2 * time.Minute
 	stopTimeout   = 5 * time.Minute
 	stopRepeat    = 60 * time.Second
-	statusTimeout = 10 * time.Second
+	statusTimeout = 30 * time.Second
 	allServices   = "vcap" // the group that bosh-agent starts and stops
 )
 

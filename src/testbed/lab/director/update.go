@@ -95,7 +95,7 @@ func (r *deployment) compare(ctx context.Context, planned *InstancePlan) *change
 
 // state asks the VM of an instance for the state of its processes.
 func (r *deployment) state(ctx context.Context, i *Instance) (agent.RunState, error) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	a, err := r.CPI.Agent(*i.VM)
 	if err != nil {

@@ -123,7 +123,7 @@ func destroyVMs(ctx context.Context, l *lab.Lab) ([]string, error) {
 
 // awaitRemoval gives the kernel some time to free what was removed. The error lists what is left after that.
 func awaitRemoval(ctx context.Context, l *lab.Lab) error {
-	return poll.Within(ctx, 10*time.Second, 100*time.Millisecond, func(context.Context) error {
+	return poll.Within(ctx, time.Minute, 100*time.Millisecond, func(context.Context) error {
 		left, err := vm.Leftovers(l.Network, l.Dir)
 		if err != nil {
 			return poll.Permanent(err)

@@ -24,8 +24,9 @@ import (
 )
 
 const (
-	bootTimeout    = 60 * time.Second // until monit answers; takes less than a second on an idle machine
-	destroyTimeout = 60 * time.Second
+	// For a machine without processor time to spare. On an idle one either takes less than a second.
+	bootTimeout    = 3 * time.Minute // until monit answers
+	destroyTimeout = 3 * time.Minute
 )
 
 // Create creates and boots a VM, and returns when its monit answers. The lab's network must exist. If a VM with that
