@@ -10,6 +10,8 @@ BIN := bin
 # What `make up` deploys; OPS and VARS add to it: OPS="a.yml b.yml" VARS="k=v k=v" make up
 OPS_FILES := ops-files/single-vm.yml ops-files/aws.yml ops-files/lab.yml ops-files/lab-aws.yml
 LAB_ARGUMENTS := $(foreach file,$(OPS_FILES) $(OPS),-o $(file)) $(foreach variable,$(VARS),-v $(variable))
+# Targets that deploy in a lab.
+IN_LABS := up test test-lab test-programs test-acceptance test-first-cluster soak cis conformance gateway-conformance csi-sanity
 # Tests that start real programs find them here.
 PROGRAMS := KUBERNETES_BIN_DIR=$(CURDIR)/$(BUILD)/components/kubernetes/bin ETCD_BIN=$(CURDIR)/$(BUILD)/components/etcd/bin/etcd \
   AWS_CLOUD_CONTROLLER_MANAGER_BIN=$(CURDIR)/$(BUILD)/components/cloud-provider-aws/bin/aws-cloud-controller-manager \
@@ -65,7 +67,11 @@ down: lab ## Remove the lab and all that it made
 
 ##: Build
 
-.PHONY: setup
+# What the machine lacks for a lab is said before anything is built: setup is the first prerequisite of all that build.
+.PHONY: machine setup
+machine: ## Say what this machine lacks for a lab, and what to do
+	@cd src/testbed && go run ./cmd/machine "$(CURDIR)"
+setup: $(if $(filter $(IN_LABS),$(MAKECMDGOALS)),machine)
 setup: ## Install the Debian packages that everything else needs, if any is missing
 	@ci/setup.sh
 

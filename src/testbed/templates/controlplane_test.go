@@ -41,7 +41,7 @@ func TestControlPlaneRuns(t *testing.T) {
 	p := plan(t, deployment{
 		// lab.yml allows cgroup v1.
 		ops:  []string{"single-vm.yml", "aws.yml", "enable-metrics-server.yml", "lab.yml", "lab-aws.yml"},
-		vars: labVars,
+		vars: labVars, varsFiles: []string{"lab.yml"},
 	})
 	control := group(t, p, "control")
 	for _, job := range control.Instances[0].Rendered {

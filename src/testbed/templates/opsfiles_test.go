@@ -1039,11 +1039,14 @@ var opsCases = withProviders(map[string]opsCase{
 		},
 		func(t *testing.T, p *director.Plan) { checkAPINames(t, p, "10.96.0.1", "203.0.113.10") },
 	},
-	"lab.yml": {deployment{ops: []string{"lab.yml"}}, func(t *testing.T, p *director.Plan) {
-		for _, name := range nodeGroups {
-			checkLabNode(t, group(t, p, name))
-		}
-	}},
+	"lab.yml": {
+		deployment{ops: []string{"lab.yml"}, varsFiles: []string{"lab.yml"}},
+		func(t *testing.T, p *director.Plan) {
+			for _, name := range nodeGroups {
+				checkLabNode(t, group(t, p, name))
+			}
+		},
+	},
 	"lab-openstack.yml": {
 		deployment{ops: []string{"openstack.yml", "lab-openstack.yml"}, vars: openstackVars},
 		func(t *testing.T, p *director.Plan) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"kubernetes-release/testbed/lab/director"
 	"kubernetes-release/testbed/lab/director/manifest"
 	"kubernetes-release/testbed/lab/director/release"
+	"kubernetes-release/testbed/lab/machine"
 	"kubernetes-release/testbed/lab/names"
 )
 
@@ -55,6 +57,13 @@ func load(ctx context.Context, l *lab.Lab, in Input) (*session, error) {
 	}
 	defaults := iaas.defaultVariables(l.Network)
 	progress := l.Progress()
+	settings, notes := machine.Machine{}.Settings()
+	maps.Copy(defaults, settings)
+	if slices.ContainsFunc(in.OpsFiles, func(path string) bool { return filepath.Base(path) == "lab.yml" }) {
+		for _, note := range notes {
+			progress.Note("%s", note)
+		}
+	}
 	vars.Generating = func(name, kind string) func(error) {
 		return progress.Begin("Generating variables", name+" ("+kind+")").End
 	}
