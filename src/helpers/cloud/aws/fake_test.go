@@ -644,6 +644,11 @@ func (f *fakeCloud) simulatePolicy(r *http.Request) string {
 	if f.regionOnly && given["aws:RequestedRegion"] != "us-east-1" {
 		decision, missing = "implicitDeny", missing+"<member>aws:RequestedRegion</member>"
 	}
+	for _, key := range iampolicy.ConditionKeys("prod") { // IAM lists those of all statements of the role's policies
+		if given[key] == "" {
+			missing += "<member>" + key + "</member>"
+		}
+	}
 	specific := ""
 	for i := 1; r.Form.Get(fmt.Sprintf("ResourceArns.member.%d", i)) != ""; i++ {
 		arn, own := r.Form.Get(fmt.Sprintf("ResourceArns.member.%d", i)), decision

@@ -169,7 +169,7 @@ func (g *Gatherer) askAbout(ctx context.Context, asked facts.CallingRole, answer
 	if err != nil {
 		return err
 	}
-	answers.OwnKeys = append(conditionKeys(questions), iampolicy.DirectorTag)
+	answers.OwnKeys = append(conditionKeys(questions), iampolicy.ConditionKeys(g.Facts.Cluster())...)
 	answers.Add(questions[0], first)
 	var mu sync.Mutex
 	ask := func(q iampolicy.Question) error {

@@ -110,6 +110,16 @@ func (p Policy) ConditionKeys() []string {
 	return keys
 }
 
+// ConditionKeys are the keys of all conditions that generated policies of a cluster have, whatever their options.
+func ConditionKeys(cluster string) []string {
+	var all Policy
+	for _, p := range Permissions {
+		service, _, _ := strings.Cut(p.Action, ":")
+		all.Statement = append(all.Statement, p.statement(service, Options{Cluster: cluster}, &cloudconfig.Config{}))
+	}
+	return all.ConditionKeys()
+}
+
 // JSON returns the document indented, with a newline at its end.
 func (p Policy) JSON() ([]byte, error) {
 	content, err := json.MarshalIndent(p, "", "  ")
