@@ -310,14 +310,17 @@ func TestRulesForNetworks(t *testing.T) {
 	}
 }
 
-// TestDeleteLeavesForeignRoles: roles and profiles that prepare has found are somebody else's.
+// adoptWorker has prepare use the worker's role and profile that somebody else has created.
+var adoptWorker = []string{"--adopt", "role/kubernetes-worker", "--adopt", "instance-profile/kubernetes-worker"}
+
+// TestDeleteLeavesForeignRoles: roles and profiles that prepare has adopted are somebody else's.
 func TestDeleteLeavesForeignRoles(t *testing.T) {
 	world := emptyAccount()
 	world.Roles = []store.Role{{Name: "kubernetes-worker"}}
 	world.InstanceProfiles = []store.InstanceProfile{{Name: "kubernetes-worker", Role: "kubernetes-worker"}}
 	sim, _ := simulateAccount(t, world)
 	file := variablesFile(t)
-	for _, args := range [][]string{nil, {"--delete"}} {
+	for _, args := range [][]string{adoptWorker, {"--delete"}} {
 		if code, stdout, stderr := prepare(t, file, args...); code != 0 {
 			t.Fatalf("%v: exit code %d\n%s%s", args, code, stdout, stderr)
 		}
@@ -465,7 +468,7 @@ func TestPrepareLeavesRolesOfOtherClusters(t *testing.T) {
 		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 	code, stdout, stderr = prepare(t, file, "--cluster", "staging", "--delete")
-	if code != 0 || strings.Contains(stdout, "deleted") || worldText(t, sim) != before {
+	if code != 0 || strings.Contains(stdout, "\ndeleted") || worldText(t, sim) != before {
 		t.Errorf("--delete: exit code %d\n%s%s", code, stdout, stderr)
 	}
 }
@@ -596,7 +599,7 @@ func TestPassRolesWithPath(t *testing.T) {
 			if err := os.WriteFile(file, text, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			code, stdout, stderr := prepare(t, file)
+			code, stdout, stderr := prepare(t, file, adoptWorker...)
 			if code != 0 || !strings.Contains(stdout, "inline policy kubernetes-pass-role-prod of the "+owner) {
 				t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 			}

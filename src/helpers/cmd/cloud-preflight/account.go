@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/spf13/cobra"
@@ -17,6 +18,7 @@ import (
 type accountFlags struct {
 	file, cluster string
 	policy        policyFlags
+	secrets       *preflight.Secrets
 }
 
 func (f *accountFlags) register(command *cobra.Command) {
@@ -55,9 +57,34 @@ func (f *accountFlags) account(command *cobra.Command) (*account.Account, error)
 			sdk.Region, settings.Zone, f.file, region,
 		)
 	}
-	a := account.New(sdk, settings, f.policy.options, command.OutOrStdout())
+	f.secrets = &preflight.Secrets{}
+	if keys, err := sdk.Credentials.Retrieve(command.Context()); err == nil { // else AWS says what is wrong with them
+		f.secrets.Add(keys.SecretAccessKey, keys.SessionToken)
+	}
+	a := account.New(sdk, settings, f.policy.options, cleanWriter{command.OutOrStdout(), f.secrets})
 	a.Options = f.policy.given()
 	return a, nil
+}
+
+// clean takes the operator's credentials out of an error: AWS repeats a request in some.
+func (f *accountFlags) clean(err error) error {
+	if err == nil || f.secrets == nil || f.secrets.Clean(err.Error()) == err.Error() {
+		return err
+	}
+	return errors.New(f.secrets.Clean(err.Error()))
+}
+
+// cleanWriter takes secrets out of what is written.
+type cleanWriter struct {
+	w       io.Writer
+	secrets *preflight.Secrets
+}
+
+func (c cleanWriter) Write(text []byte) (int, error) {
+	if _, err := io.WriteString(c.w, c.secrets.Clean(string(text))); err != nil {
+		return 0, err
+	}
+	return len(text), nil
 }
 
 func newAccountCommand() *cobra.Command {
@@ -72,7 +99,7 @@ says about them and about the Director, the nodes' security group and its rules,
 ACLs. It changes nothing. The command prepare creates what is missing.
 
 Credentials and region are those of the AWS CLI. The region must be that of the zone az1.
-Exit codes: 0 if no check failed, 1 if a check failed.`,
+Exit codes: 0 if no check failed, 1 if a check failed, 2 if none failed, but not everything could be checked.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			json, err := asJSON(output)
@@ -89,16 +116,20 @@ Exit codes: 0 if no check failed, 1 if a check failed.`,
 			}
 			report, err := a.Check(command.Context())
 			if err != nil {
-				return err
+				return flags.clean(err)
 			}
+			report.Clean(flags.secrets.List()...)
 			destination := runner.Output{
 				JSON: json, Stdout: command.OutOrStdout(), Stderr: command.ErrOrStderr(),
 			}
 			if err := destination.Publish(report); err != nil {
 				return err
 			}
-			if report.Result == preflight.RunFailed {
-				return &cli.ExitError{Code: 1}
+			switch report.Result {
+			case preflight.RunFailed:
+				return &cli.ExitError{Code: exitFailed}
+			case preflight.RunError:
+				return &cli.ExitError{Code: exitCouldNotRun, Err: errors.New("not everything could be checked")}
 			}
 			return nil
 		},
@@ -115,14 +146,15 @@ Exit codes: 0 if no check failed, 1 if a check failed.`,
 func newPrepareCommand() *cobra.Command {
 	var flags accountFlags
 	var dryRun, remove, replace bool
+	var adopt []string
 	command := &cobra.Command{
 		Use:   "prepare --vars FILE --cluster NAME",
 		Short: "Create what a cluster requires of the account",
 		Long: `Create roles, instance profiles, policies, the nodes' security group with its rules, and the tags of
 subnets, as docs/aws.md describes. Each step is printed. What exists already is left as it is, so the command can be
 repeated, for example after an upgrade that changes the policies. Repeat it with the same options: it changes nothing if
-a policy would lose statements, or has the tag of another cluster. The id of a new security group is written into the
-file.
+a policy would lose statements, or has the tag of another cluster, or if a role, an instance profile or the security
+group of that name exists and this command did not create it. The id of a new security group is written into the file.
 
 Credentials and region are those of the AWS CLI. The region must be that of the zone az1.`,
 		Example: `  cloud-preflight account prepare --vars aws-vars.yml --cluster prod --dry-run
@@ -133,11 +165,11 @@ Credentials and region are those of the AWS CLI. The region must be that of the 
 			if err != nil {
 				return err
 			}
-			a.Replace = replace
+			a.Replace, a.Adopt = replace, adopt
 			if remove {
-				return a.Delete(command.Context(), dryRun)
+				return flags.clean(a.Delete(command.Context(), dryRun))
 			}
-			return a.Prepare(command.Context(), dryRun)
+			return flags.clean(a.Prepare(command.Context(), dryRun))
 		},
 	}
 	flags.register(command)
@@ -146,7 +178,11 @@ Credentials and region are those of the AWS CLI. The region must be that of the 
 		&replace, "replace", false,
 		"replace policies of the roles that would lose statements or are of another cluster",
 	)
-	command.Flags().BoolVar(&remove, "delete", false, "delete what this command has created")
+	command.Flags().StringArrayVar(
+		&adopt, "adopt", nil,
+		"use `role/NAME` or instance-profile/NAME, although this command did not create it; can be repeated",
+	)
+	command.Flags().BoolVar(&remove, "delete", false, "delete what this command has created, and list what it leaves")
 	return command
 }
 
@@ -164,7 +200,7 @@ output security_group into the file.`,
 			if err != nil {
 				return err
 			}
-			return a.Terraform(command.Context(), command.OutOrStdout())
+			return flags.clean(a.Terraform(command.Context(), command.OutOrStdout()))
 		},
 	}
 	flags.register(command)

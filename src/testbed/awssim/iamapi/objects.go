@@ -103,11 +103,17 @@ func deleteRolePolicy(c *api.Call, in rolePolicyInput) (*api.Nothing, error) {
 
 type profileInput struct{ InstanceProfileName string }
 
+type createProfileInput struct {
+	InstanceProfileName string
+	Tags                []store.Pair
+}
+
 type profileOutput struct{ InstanceProfile profileDescription }
 
 type profileDescription struct {
 	Path, InstanceProfileName, InstanceProfileId, Arn string
 	Roles                                             []roleDescription `xml:"Roles>member"`
+	Tags                                              []store.Pair      `xml:"Tags>member"`
 }
 
 func describeProfile(c *api.Call, p *store.InstanceProfile) *profileOutput {
@@ -117,6 +123,7 @@ func describeProfile(c *api.Call, p *store.InstanceProfile) *profileOutput {
 			InstanceProfileName: p.Name,
 			InstanceProfileId:   c.UniqueID("AIPA", p.Name),
 			Arn:                 c.ProfileARN(p.Name),
+			Tags:                pairs(p.Tags),
 		},
 	}
 	if role := store.Find(c.Roles, p.Role); role != nil {
@@ -145,14 +152,24 @@ func getInstanceProfile(c *api.Call, in profileInput) (*profileOutput, error) {
 	return describeProfile(c, profile), nil
 }
 
-func createInstanceProfile(c *api.Call, in profileInput) (*profileOutput, error) {
-	if err := c.Allow(api.Target{ARN: c.ProfileARN(in.InstanceProfileName)}); err != nil {
+func createInstanceProfile(c *api.Call, in createProfileInput) (*profileOutput, error) {
+	target := api.Target{ARN: c.ProfileARN(in.InstanceProfileName)}
+	if err := c.Allow(target); err != nil {
 		return nil, err
+	}
+	if len(in.Tags) > 0 {
+		if err := c.AllowAction("iam:TagInstanceProfile", target); err != nil {
+			return nil, err
+		}
 	}
 	if store.Find(c.InstanceProfiles, in.InstanceProfileName) != nil {
 		return nil, conflict("EntityAlreadyExists", "Instance Profile %s already exists.", in.InstanceProfileName)
 	}
-	c.InstanceProfiles = append(c.InstanceProfiles, store.InstanceProfile{Name: in.InstanceProfileName})
+	created := store.InstanceProfile{Name: in.InstanceProfileName, Tags: store.Tags{}}
+	for _, tag := range in.Tags {
+		created.Tags[tag.Key] = tag.Value
+	}
+	c.InstanceProfiles = append(c.InstanceProfiles, created)
 	return describeProfile(c, store.Find(c.InstanceProfiles, in.InstanceProfileName)), nil
 }
 
@@ -199,6 +216,23 @@ func user(c *api.Call, name string) (*store.StaticKey, error) {
 		}
 	}
 	return nil, api.Errorf("NoSuchEntity", "The user with name %s cannot be found.", name)
+}
+
+type userInput struct{ UserName string }
+
+type userOutput struct {
+	User struct{ Path, UserName, UserId, Arn string }
+}
+
+func getUser(c *api.Call, in userInput) (*userOutput, error) {
+	key, err := user(c, in.UserName)
+	if err != nil {
+		return nil, err
+	}
+	out := &userOutput{}
+	out.User.Path, out.User.UserName = "/", key.User
+	out.User.UserId, out.User.Arn = c.UniqueID("AIDA", key.User), c.ARN("iam", "", "user/"+key.User)
+	return out, nil
 }
 
 func putUserPolicy(c *api.Call, in userPolicyInput) (*api.Nothing, error) {

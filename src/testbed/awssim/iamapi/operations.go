@@ -33,6 +33,7 @@ var Operations = map[string]api.Operation{
 	"DeleteUserPolicy":                   api.Changing(deleteUserPolicy),
 	"GetInstanceProfile":                 api.Changing(getInstanceProfile),
 	"GetRolePolicy":                      api.Changing(getRolePolicy),
+	"GetUser":                            api.Changing(getUser),
 	"GetUserPolicy":                      api.Changing(getUserPolicy),
 	"ListAttachedRolePolicies":           listing(listAttachedRolePolicies),
 	"ListRolePolicies":                   listing(listRolePolicies),

@@ -28,10 +28,6 @@ func getRole(c *api.Call, name string) (*getRoleOutput, error) {
 }
 
 func describeRole(c *api.Call, role *store.Role) *getRoleOutput {
-	var tags []store.Pair
-	for _, tag := range role.Tags.List() {
-		tags = append(tags, store.Pair(tag))
-	}
 	return &getRoleOutput{
 		roleDescription{
 			cmp.Or(role.Path, "/"),
@@ -39,9 +35,17 @@ func describeRole(c *api.Call, role *store.Role) *getRoleOutput {
 			c.UniqueID("AROA", role.Name),
 			c.RoleARN(*role),
 			url.QueryEscape(trustPolicy(c.World, role)),
-			tags,
+			pairs(role.Tags),
 		},
 	}
+}
+
+func pairs(tags store.Tags) []store.Pair {
+	var list []store.Pair
+	for _, tag := range tags.List() {
+		list = append(list, store.Pair(tag))
+	}
+	return list
 }
 
 type listRolesInput struct{ MaxItems int }

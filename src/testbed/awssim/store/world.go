@@ -228,6 +228,7 @@ type ManagedPolicy struct {
 type InstanceProfile struct {
 	Name string `json:"name"`
 	Role string `json:"role,omitempty"`
+	Tags Tags   `json:"tags,omitempty"`
 }
 
 // InstanceState is the state of an instance, as EC2 names it.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
@@ -16,7 +15,6 @@ import (
 	"k8s.io/utils/clock"
 
 	cloudaws "kubernetes-release/cloud/aws"
-	"kubernetes-release/internal/poll"
 	"kubernetes-release/preflight"
 )
 
@@ -31,6 +29,8 @@ type Account struct {
 	Checks map[string]preflight.Severity
 	// Replace has Prepare replace policies that have more statements, or are of another cluster.
 	Replace bool
+	// Adopt are the roles and instance profiles, as kind/NAME, that Prepare uses although it has not created them.
+	Adopt []string
 	// Out gets a line for each step.
 	Out io.Writer
 
@@ -43,7 +43,16 @@ type Account struct {
 	vpc       string
 	group     string // the nodes' security group; empty until it exists
 	clock     clock.PassiveClock
-	foreign   bool // somebody else created the group, so Delete leaves it and its rules
+	// keepGroup is why Delete leaves the group, empty if Prepare has created it; groupConflict why Prepare cannot use
+	// it, or one of its name.
+	keepGroup     string
+	groupConflict error
+	// directorMissing says that there is no user or role Director.
+	directorMissing error
+	// refusals are why Prepare would stop, as Check has found out for its fixes.
+	refusals refusalList
+	// unseen is whether Check could not see something.
+	unseen bool
 }
 
 // New returns an account with clients of an SDK configuration.
@@ -53,42 +62,6 @@ func New(config aws.Config, settings *Settings, policy cloudaws.PolicyOptions, o
 		ec2: ec2.NewFromConfig(config), iam: iam.NewFromConfig(config), sts: sts.NewFromConfig(config),
 		arns: map[string]string{}, clock: clock.RealClock{},
 	}
-}
-
-// step is one thing that must exist in the account.
-type step struct {
-	what   string
-	exists func(context.Context) (bool, error)
-	create func(context.Context) error
-	// present reports whether there is something to remove, whether or not it is as it must be; nil: exists.
-	present func(context.Context) (bool, error)
-	// optional says when a cluster does without it; empty: never.
-	optional string
-	// mayCreate is a reason not to take the step, found out before the first one is taken; nil: none.
-	mayCreate func(context.Context) error
-	// remove deletes what is present; without it, the step's object goes with another one.
-	remove func(context.Context) error
-}
-
-// keep makes Delete leave what the steps create: others may need it, and it may be older than the cluster.
-func keep(steps []step) {
-	for i := range steps {
-		steps[i].remove = nil
-	}
-}
-
-// consistent is how long AWS may take to show what was created.
-const consistent = time.Minute
-
-// createConsistently repeats a call while IAM does not find what the step before has created.
-func createConsistently(ctx context.Context, create func(context.Context) error) error {
-	return poll.Within(ctx, consistent, time.Second, func(context.Context) error {
-		err := create(ctx)
-		if err == nil || errorCode(err) == "NoSuchEntity" {
-			return err
-		}
-		return poll.Permanent(err)
-	})
 }
 
 // awsEC2 starts a command of the AWS CLI, whose own region may be another one.

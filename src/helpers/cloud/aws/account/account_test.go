@@ -10,8 +10,8 @@ import (
 	"github.com/aws/smithy-go"
 )
 
-// TestCreateConsistently creates what depends on something that IAM shows late, or never.
-func TestCreateConsistently(t *testing.T) {
+// TestTakeStep creates what depends on something that IAM shows late, or never.
+func TestTakeStep(t *testing.T) {
 	late, denied := &smithy.GenericAPIError{Code: "NoSuchEntity"}, &smithy.GenericAPIError{Code: "AccessDenied"}
 	for name, test := range map[string]struct {
 		shown  time.Duration // when IAM shows it
@@ -27,12 +27,12 @@ func TestCreateConsistently(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				started := time.Now()
-				err := createConsistently(t.Context(), func(context.Context) error {
+				err := step{create: func(context.Context) error {
 					if time.Since(started) < test.shown {
 						return late
 					}
 					return test.after
-				})
+				}}.take(t.Context())
 				if took := time.Since(started); !errors.Is(err, test.want) || took != test.within {
 					t.Errorf("%v after %s, want %v after %s", err, took, test.want, test.within)
 				}

@@ -2,6 +2,7 @@ package account
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	cloudaws "kubernetes-release/cloud/aws"
 	"kubernetes-release/cloud/aws/arn"
 	"kubernetes-release/cloud/aws/awsapi"
+	"kubernetes-release/cloud/aws/awserr"
 	"kubernetes-release/cloud/aws/fixes"
 	"kubernetes-release/cloud/aws/iampolicy"
 	"kubernetes-release/preflight"
@@ -59,6 +61,7 @@ func (a *Account) Check(ctx context.Context) (*preflight.Report, error) {
 	if steps, err = a.steps(ctx); err != nil {
 		return nil, err
 	}
+	a.refusals = refusalsOf(ctx, steps)
 	config := preflight.Config{
 		Provider: "aws", Cluster: a.Cluster, Role: "account", Mode: preflight.ModeEnforce, Checks: a.Checks,
 	}
@@ -69,21 +72,51 @@ func (a *Account) Check(ctx context.Context) (*preflight.Report, error) {
 		}
 		outcome, err := c.run(ctx)
 		if err != nil {
-			outcome.Skip = err.Error()
+			outcome.Findings = append(outcome.Findings, a.unseenFinding(c.title, err))
 		}
 		if result, ok := config.Grade(known[i], outcome); ok {
 			results = append(results, result)
 		}
 	}
-	return preflight.NewReport(config, results, started.UTC(), a.clock.Since(started)), nil
+	report := preflight.NewReport(config, results, started.UTC(), a.clock.Since(started))
+	if report.Result == preflight.RunPassed && (a.unseen || report.Count(preflight.Skipped) > 0) {
+		report.Result = preflight.RunError
+	}
+	return report, nil
 }
 
-// prepareFix runs the command that creates everything.
+// unseenFinding is about a part of a check that could not be seen. It keeps the run from passing.
+func (a *Account) unseenFinding(what string, err error) preflight.Finding {
+	a.unseen = true
+	fix := "Repeat the check."
+	if awserr.Classify(err) == awserr.Denied {
+		fix = "Allow your own user or role the action that is denied."
+	}
+	return preflight.Finding{
+		Resource: what, Wanted: "it can be checked", Found: err.Error(), Advisory: true,
+		Why: "it is unknown whether it is as it must be", Fix: []preflight.Fix{{Text: fix}},
+	}
+}
+
+// prepareFix runs the command that creates everything, after what stops it.
 func (a *Account) prepareFix() []preflight.Fix {
 	words := []string{"cloud-preflight", "account", "prepare", "--vars", a.File, "--cluster", a.Cluster}
-	return []preflight.Fix{{
-		Text: "Prepare the account:", Commands: []string{fixes.Line(append(words, a.Options...)...)},
-	}}
+	words = append(words, a.Options...)
+	text := "Prepare the account:"
+	var first []string
+	for _, r := range a.refusals {
+		var other *adoptable
+		if errors.As(r.err, &other) {
+			words = append(words, "--adopt", other.option)
+			text = "Prepare the account; with --adopt it uses what exists and it did not create:"
+			continue
+		}
+		first = append(first, r.what+": "+r.err.Error())
+	}
+	if len(first) > 0 {
+		text = "First correct what stops prepare. " + strings.Join(first, ". ") + ". Then prepare the account:"
+	}
+	return []preflight.Fix{{Text: text, Commands: []string{fixes.Line(words...)}}}
 }
 
 func (a *Account) checkSteps(ctx context.Context, steps []step) (preflight.Outcome, error) {
@@ -91,15 +124,16 @@ func (a *Account) checkSteps(ctx context.Context, steps []step) (preflight.Outco
 	for _, s := range steps {
 		exists, err := s.exists(ctx)
 		if err != nil {
-			return outcome, fmt.Errorf("%s: %w", s.what, err)
+			outcome.Findings = append(outcome.Findings, a.unseenFinding(s.what, err))
+			continue
 		}
 		if exists {
 			continue
 		}
 		difference := "it is missing or differs"
-		if s.mayCreate != nil {
-			if err := s.mayCreate(ctx); err != nil {
-				difference = "it differs, and prepare does not replace it: " + err.Error()
+		for _, r := range a.refusals {
+			if r.what == s.what {
+				difference = "it differs, and prepare stops: " + r.err.Error()
 			}
 		}
 		outcome.Findings = append(outcome.Findings, preflight.Finding{
@@ -120,7 +154,7 @@ func (a *Account) checkRoles(ctx context.Context) (preflight.Outcome, error) {
 	for _, role := range []preflight.Role{preflight.Control, preflight.Worker} {
 		findings, actions, err := a.checkRole(ctx, role)
 		if err != nil {
-			return outcome, err
+			findings = append(findings, a.unseenFinding("permissions of the role "+a.roles()[role], err))
 		}
 		total += actions
 		outcome.Findings = append(outcome.Findings, findings...)
@@ -144,7 +178,7 @@ func (a *Account) checkRole(
 		}
 		answers, err := a.ask(ctx, "role/"+a.roles()[role], s, policy)
 		if err != nil {
-			return nil, 0, err
+			return findings, actions, err
 		}
 		actions += len(s.Action)
 		findings = append(findings, unknown(answers, "role "+a.roles()[role], "", why)...)
@@ -175,7 +209,10 @@ func (a *Account) checkPassRole(ctx context.Context) (preflight.Outcome, error) 
 		}
 		answers, err := a.ask(ctx, a.Director, s, cloudaws.Policy{Statement: []cloudaws.Statement{s}})
 		if err != nil {
-			return outcome, err
+			outcome.Findings = append(outcome.Findings, a.unseenFinding(
+				fmt.Sprintf("iam:PassRole of %s on the role %s", a.Director, profile), err,
+			))
+			continue
 		}
 		const why = "the CPI creates VMs with this instance profile"
 		outcome.Findings = append(outcome.Findings, unknown(answers, a.Director, " on the role "+profile, why)...)

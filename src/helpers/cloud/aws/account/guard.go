@@ -3,7 +3,6 @@ package account
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -126,18 +125,4 @@ func (d policyDocument) lost(other policyDocument) []string {
 		}
 	}
 	return lost
-}
-
-// refused joins the reasons why steps must not be taken, which are found out before the first one is.
-func refused(ctx context.Context, steps []step) error {
-	var reasons []error
-	for _, s := range steps {
-		if s.mayCreate == nil {
-			continue
-		}
-		if err := s.mayCreate(ctx); err != nil {
-			reasons = append(reasons, fmt.Errorf("%s: %w", s.what, err))
-		}
-	}
-	return errors.Join(reasons...)
 }

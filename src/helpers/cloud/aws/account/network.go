@@ -1,10 +1,11 @@
 package account
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
@@ -34,38 +35,74 @@ const (
 // noGroup is the security_group of aws-vars.yml, with which Prepare creates one.
 const noGroup = "sg-0aaaaaaaaaaaaaaaa"
 
-// findGroup finds the nodes' security group: the one in the file, if it exists, else the one that Prepare creates.
+// findGroup finds the nodes' security group: the one in the file, if it exists, else the one that Prepare has created.
+// One of that name that somebody else has created is a conflict.
 func (a *Account) findGroup(ctx context.Context) error {
-	out, err := a.ec2.DescribeSecurityGroups(ctx, &ec2.DescribeSecurityGroupsInput{Filters: []types.Filter{
-		{Name: aws.String("vpc-id"), Values: []string{a.vpc}},
-	}})
+	out, err := a.ec2.DescribeSecurityGroups(ctx, &ec2.DescribeSecurityGroupsInput{Filters: inVPC(a.vpc)})
 	if err != nil {
 		return fmt.Errorf("security groups of the VPC %s: %w", a.vpc, err)
 	}
-	for _, g := range out.SecurityGroups {
-		switch {
-		case aws.ToString(g.GroupId) == a.SecurityGroup:
-			if other := a.otherCluster(g.Tags); other != "" {
-				return fmt.Errorf(
-					"%s: security_group %s has the tag of the cluster %s, and nodes of two clusters must not share "+
-						"one; to have one created, set security_group: %s",
-					a.File, a.SecurityGroup, other, noGroup,
-				)
-			}
-			a.group, a.foreign = a.SecurityGroup, aws.ToString(g.GroupName) != a.groupName()
-			return nil
-		case aws.ToString(g.GroupName) == a.groupName():
-			a.group = aws.ToString(g.GroupId)
+	a.group, a.keepGroup, a.groupConflict = "", "", nil
+	find := func(is func(types.SecurityGroup) bool) *types.SecurityGroup {
+		if i := slices.IndexFunc(out.SecurityGroups, is); i >= 0 {
+			return &out.SecurityGroups[i]
 		}
+		return nil
+	}
+	listed := find(func(g types.SecurityGroup) bool { return aws.ToString(g.GroupId) == a.SecurityGroup })
+	if listed != nil {
+		a.useListedGroup(ec2Map(listed.Tags))
+		return nil
+	}
+	namesake := find(func(g types.SecurityGroup) bool { return aws.ToString(g.GroupName) == a.groupName() })
+	if namesake != nil {
+		a.useNamesake(aws.ToString(namesake.GroupId), ec2Map(namesake.Tags))
 	}
 	return nil
 }
 
-// mayCreateGroup is the reason not to create a group, and not to use the one of that name either: the file has the id
-// of a group that is not in the VPC, which may be a mistake.
+// useListedGroup uses the group in the file: whoever wrote its id there wants it.
+func (a *Account) useListedGroup(tags map[string]string) {
+	a.group = a.SecurityGroup
+	if !a.createdBy(tags) {
+		a.keepGroup = notCreated
+	}
+	if other := a.otherCluster(tags); other != "" {
+		a.keepGroup = "it has the tag of the cluster " + other
+		a.groupConflict = fmt.Errorf(
+			"%s: security_group %s has the tag of the cluster %s, and nodes of two clusters must not share one; to have "+
+				"one created, set security_group: %s", a.File, a.group, other, noGroup,
+		)
+	}
+}
+
+// useNamesake uses a group with the name of the one that Prepare creates, if Prepare has created it.
+func (a *Account) useNamesake(id string, tags map[string]string) {
+	other := a.otherCluster(tags)
+	switch {
+	case other != "":
+		a.keepGroup = id + " has the tag of the cluster " + other
+		a.groupConflict = fmt.Errorf(
+			"%s, which has the name %s, has the tag of the cluster %s, and nodes of two clusters must not share one: set "+
+				"security_group in %s to a group of this cluster (docs/aws.md, Security group)", id, a.groupName(), other,
+			a.File,
+		)
+	case !a.createdBy(tags):
+		a.keepGroup = notCreated + ": " + id
+		a.groupConflict = fmt.Errorf(
+			"%s has the name %s, and prepare did not create it for the cluster %s: to have it used, set security_group: "+
+				"%s in %s; --delete then leaves it", id, a.groupName(), a.Cluster, id, a.File,
+		)
+	default:
+		a.group = id
+	}
+}
+
+// mayCreateGroup is the reason not to create a group, and not to use the one of that name either: it is somebody else's,
+// or the file has the id of a group that is not in the VPC, which may be a mistake.
 func (a *Account) mayCreateGroup(context.Context) error {
-	if a.SecurityGroup == a.group || a.SecurityGroup == noGroup {
-		return nil
+	if a.groupConflict != nil || a.SecurityGroup == a.group || a.SecurityGroup == noGroup {
+		return a.groupConflict
 	}
 	existing := ""
 	if a.group != "" {
@@ -75,16 +112,6 @@ func (a *Account) mayCreateGroup(context.Context) error {
 		"security_group %s is not in the VPC %s of the subnets: correct it%s, or set security_group: %s to have one "+
 			"created", a.SecurityGroup, a.vpc, existing, noGroup,
 	)
-}
-
-// otherCluster is the name of another cluster that tags belong to, empty if there is none.
-func (a *Account) otherCluster(tags []types.Tag) string {
-	for _, tag := range tags {
-		if name, ok := strings.CutPrefix(aws.ToString(tag.Key), cloudaws.TagPrefix); ok && name != a.Cluster {
-			return name
-		}
-	}
-	return ""
 }
 
 // describe returns a security group of the VPC, nil if it does not exist.
@@ -106,21 +133,13 @@ func (a *Account) groupSteps() []step {
 			group, err := a.describe(ctx, a.group)
 			return group != nil && a.SecurityGroup == a.group, err
 		},
-		present: func(ctx context.Context) (bool, error) { // also if the file no longer has its id
-			if a.group == "" {
-				return false, nil
-			}
-			return true, a.mayCreateGroup(ctx)
+		present: func(context.Context) (bool, error) { // also if the file no longer has its id
+			return a.group != "" || a.groupConflict != nil, nil
 		},
 		mayCreate: a.mayCreateGroup,
 		create:    a.createGroup,
-		remove: func(ctx context.Context) error {
-			_, err := a.ec2.DeleteSecurityGroup(ctx, &ec2.DeleteSecurityGroupInput{GroupId: &a.group})
-			if err != nil {
-				return err
-			}
-			return a.writeGroup(noGroup)
-		},
+		keeps:     func(context.Context) (string, error) { return a.keepGroup, nil },
+		remove:    a.deleteGroup,
 	}
 	if a.group == a.SecurityGroup {
 		created.what = "security group of the nodes, " + a.group
@@ -137,12 +156,95 @@ func (a *Account) groupSteps() []step {
 		),
 		a.directorStep("bosh ssh reaches the nodes", func() rule { return rule{a.group, a.DirectorGroup, sshPort} }),
 	}
+	steps[2].mayCreate = a.mustFindDirectorGroup
 	steps[3].optional = "unless the Director has another blobstore, such as S3"
-	if a.foreign {
-		keep(steps)
+	tag := a.clusterTagStep("security group of the nodes", func() string { return a.group })
+	if a.keepGroup == "" || a.groupConflict != nil { // it goes or stays with the group
+		tag.remove = nil
 	}
-	tag := a.tagStep("security group of the nodes", func() string { return a.group }, a.tagKey(), tagValue)
 	return slices.Insert(steps, 1, tag)
+}
+
+// mustFindDirectorGroup is the reason not to add rules: the file names no group.
+func (a *Account) mustFindDirectorGroup(ctx context.Context) error {
+	group, err := a.describe(ctx, a.DirectorGroup)
+	if group == nil && err == nil {
+		err = fmt.Errorf("there is no security group %s: correct director_security_group in %s", a.DirectorGroup, a.File)
+	}
+	return err
+}
+
+// deleteGroup writes the example back first: a run that ends in between finds the group by its name.
+func (a *Account) deleteGroup(ctx context.Context) error {
+	listed := a.SecurityGroup == a.group
+	if listed {
+		if err := a.writeGroup(noGroup); err != nil {
+			return err
+		}
+	}
+	_, err := a.ec2.DeleteSecurityGroup(ctx, &ec2.DeleteSecurityGroupInput{GroupId: &a.group})
+	if err == nil {
+		return nil
+	}
+	if group, failed := a.describe(ctx, a.group); group == nil && failed == nil { // an answer was lost
+		return nil
+	}
+	if errorCode(err) == "DependencyViolation" {
+		err = errors.Join(err, a.usersOfGroup(ctx))
+	}
+	if listed {
+		err = errors.Join(err, a.writeGroup(a.group))
+	}
+	return err
+}
+
+// usersOfGroup says who keeps EC2 from deleting the group.
+func (a *Account) usersOfGroup(ctx context.Context) error {
+	filter := func(name string) []types.Filter {
+		return []types.Filter{{Name: aws.String(name), Values: []string{a.group}}}
+	}
+	groups, err := a.ec2.DescribeSecurityGroups(
+		ctx, &ec2.DescribeSecurityGroupsInput{Filters: filter("ip-permission.group-id")},
+	)
+	if err != nil {
+		return fmt.Errorf("security groups with rules for %s: %w", a.group, err)
+	}
+	var users []error
+	for _, g := range groups.SecurityGroups {
+		for _, p := range g.IpPermissions {
+			if aws.ToString(g.GroupId) != a.group && refersTo(p, a.group) {
+				users = append(users, fmt.Errorf("a rule of %s (%s) refers to it: %s", aws.ToString(g.GroupId),
+					aws.ToString(g.GroupName), a.revoke(aws.ToString(g.GroupId), p)))
+			}
+		}
+	}
+	interfaces, err := a.ec2.DescribeNetworkInterfaces(
+		ctx, &ec2.DescribeNetworkInterfacesInput{Filters: filter("group-id")},
+	)
+	if err != nil {
+		return errors.Join(append(users, fmt.Errorf("network interfaces in %s: %w", a.group, err))...)
+	}
+	for _, i := range interfaces.NetworkInterfaces {
+		users = append(users, fmt.Errorf("the network interface %s (%s) is in it", aws.ToString(i.NetworkInterfaceId),
+			aws.ToString(i.Description)))
+	}
+	return errors.Join(users...)
+}
+
+func refersTo(p types.IpPermission, group string) bool {
+	return slices.ContainsFunc(
+		p.UserIdGroupPairs, func(g types.UserIdGroupPair) bool { return aws.ToString(g.GroupId) == group },
+	)
+}
+
+// revoke is the command that removes a rule for the nodes' group from another group.
+func (a *Account) revoke(group string, p types.IpPermission) string {
+	ports := ""
+	if p.FromPort != nil {
+		ports = fmt.Sprintf("FromPort=%d,ToPort=%d,", aws.ToInt32(p.FromPort), aws.ToInt32(p.ToPort))
+	}
+	return a.awsEC2("revoke-security-group-ingress") + " --group-id " + group + " --ip-permissions " +
+		fmt.Sprintf("'IpProtocol=%s,%sUserIdGroupPairs=[{GroupId=%s}]'", aws.ToString(p.IpProtocol), ports, a.group)
 }
 
 // createGroup creates the group, unless an earlier run did and could not write its id.
@@ -154,13 +256,22 @@ func (a *Account) createGroup(ctx context.Context) error {
 			Description: aws.String("Nodes of the Kubernetes cluster " + a.Cluster),
 			TagSpecifications: []types.TagSpecification{{
 				ResourceType: types.ResourceTypeSecurityGroup,
-				Tags:         []types.Tag{{Key: aws.String(a.tagKey()), Value: aws.String(tagValue)}},
+				Tags:         ec2Tags(a.newTags()),
 			}},
 		})
-		if err != nil {
+		switch {
+		case err == nil:
+			a.group = aws.ToString(out.GroupId)
+		case errorCode(err) == "" || errorCode(err) == "InvalidGroup.Duplicate": // an answer may have been lost
+			if failed := a.findGroup(ctx); failed != nil {
+				return failed
+			}
+			if a.group == "" {
+				return cmp.Or(a.groupConflict, err)
+			}
+		default:
 			return err
 		}
-		a.group = aws.ToString(out.GroupId)
 		shown := ec2.NewSecurityGroupExistsWaiter(a.ec2)
 		if err := shown.Wait(
 			ctx, &ec2.DescribeSecurityGroupsInput{GroupIds: []string{a.group}}, consistent,
@@ -185,6 +296,16 @@ func (r rule) permission() types.IpPermission {
 		p.IpProtocol, p.FromPort, p.ToPort = aws.String("tcp"), &r.port, &r.port
 	}
 	return p
+}
+
+// marked reports whether a permission of a security group is the rule, with a description that only Prepare writes.
+func (r rule) marked(p types.IpPermission, mark string) bool {
+	own := r.permission()
+	samePorts := r.port == 0 || aws.ToInt32(p.FromPort) == r.port && aws.ToInt32(p.ToPort) == r.port
+	return samePorts && aws.ToString(p.IpProtocol) == aws.ToString(own.IpProtocol) &&
+		slices.ContainsFunc(p.UserIdGroupPairs, func(g types.UserIdGroupPair) bool {
+			return aws.ToString(g.GroupId) == r.from && aws.ToString(g.Description) == mark
+		})
 }
 
 // in reports whether a permission of a security group contains the rule.
@@ -212,22 +333,36 @@ func (a *Account) ruleStep(what string, of func() rule) step {
 		},
 		create: func(ctx context.Context) error {
 			r := of()
+			permission := r.permission()
+			permission.UserIdGroupPairs[0].Description = aws.String(a.ruleMark())
 			_, err := a.ec2.AuthorizeSecurityGroupIngress(ctx, &ec2.AuthorizeSecurityGroupIngressInput{
-				GroupId: &r.to, IpPermissions: []types.IpPermission{r.permission()},
+				GroupId: &r.to, IpPermissions: []types.IpPermission{permission},
 			})
 			if errorCode(err) == "InvalidPermission.Duplicate" { // of an earlier run, shown late
 				return nil
 			}
 			return err
 		},
+		keeps: func(ctx context.Context) (string, error) {
+			if a.groupConflict != nil { // the other cluster needs it
+				return a.keepGroup, nil
+			}
+			r := of()
+			group, err := a.describe(ctx, r.to)
+			if group == nil || err != nil {
+				return "", err
+			}
+			marked := func(p types.IpPermission) bool { return r.marked(p, a.ruleMark()) }
+			if slices.ContainsFunc(group.IpPermissions, marked) {
+				return "", nil
+			}
+			return notCreated, nil
+		},
 		remove: func(ctx context.Context) error {
 			r := of()
 			_, err := a.ec2.RevokeSecurityGroupIngress(ctx, &ec2.RevokeSecurityGroupIngressInput{
 				GroupId: &r.to, IpPermissions: []types.IpPermission{r.permission()},
 			})
-			if errorCode(err) == "InvalidPermission.NotFound" { // a wider rule, which somebody else added
-				return nil
-			}
 			return err
 		},
 	}
@@ -260,47 +395,93 @@ func (a *Account) directorStep(what string, of func() rule) step {
 func (a *Account) tagSteps() []step {
 	var steps []step
 	for _, id := range a.subnets() {
-		steps = append(steps, a.tagStep("subnet", func() string { return id }, a.tagKey(), tagValue))
+		steps = append(steps, a.clusterTagStep("subnet", func() string { return id }))
 		role := internalTag
 		if slices.Contains(a.PublicSubnets, id) {
 			role = publicTag
 		}
-		s := a.tagStep("subnet", func() string { return id }, role, "1")
-		s.remove = nil // other clusters may choose by it
-		steps = append(steps, s)
+		steps = append(steps, a.roleTagStep(id, role))
 	}
 	return steps
 }
 
-// tagStep is a tag of a resource that may not exist yet. A cluster's tag exists with any value that AWS' tools accept.
-func (a *Account) tagStep(kind string, id func() string, key, value string) step {
-	name := id()
-	if name == "" {
-		name = "to be created"
-	}
+// clusterTagStep is the cluster's tag of a resource that may not exist yet, with any value that AWS' tools accept. With
+// it Prepare sets the mark, unless that says that it has created the resource.
+func (a *Account) clusterTagStep(kind string, id func() string) step {
+	name := cmp.Or(id(), "to be created")
 	return step{
-		what: fmt.Sprintf("tag %s of the %s %s", key, kind, name),
+		what: fmt.Sprintf("tag %s of the %s %s", a.tagKey(), kind, name),
 		exists: func(ctx context.Context) (bool, error) {
 			tags, err := a.tags(ctx, id())
-			if current, ok := tags[key]; ok && strings.HasPrefix(key, cloudaws.TagPrefix) {
-				return current == "shared" || current == "owned", err
+			value, ok := tags[a.tagKey()]
+			return ok && isTagValue(value), err
+		},
+		present: func(ctx context.Context) (bool, error) {
+			tags, err := a.tags(ctx, id())
+			_, ok := tags[a.tagKey()]
+			return ok || tags[a.markKey()] == markTagged, err
+		},
+		mayCreate: func(ctx context.Context) error {
+			tags, err := a.tags(ctx, id())
+			value, ok := tags[a.tagKey()]
+			if err != nil || !ok || isTagValue(value) || tags[a.markKey()] != "" {
+				return err
 			}
-			_, ok := tags[key]
-			return ok, err
+			return fmt.Errorf(
+				"it has the value %q, and %s: correct it with %s --resources %s --tags Key=%s,Value=%s", value,
+				notSet, a.awsEC2("create-tags"), id(), a.tagKey(), tagValue,
+			)
 		},
 		create: func(ctx context.Context) error {
-			_, err := a.ec2.CreateTags(ctx, &ec2.CreateTagsInput{
-				Resources: []string{id()}, Tags: []types.Tag{{Key: &key, Value: &value}},
+			tags, err := a.tags(ctx, id())
+			if err != nil {
+				return err
+			}
+			added := map[string]string{a.tagKey(): tagValue}
+			if !a.createdBy(tags) {
+				added[a.markKey()] = markTagged
+			}
+			return a.createTags(ctx, id(), added)
+		},
+		keeps: func(ctx context.Context) (string, error) {
+			tags, err := a.tags(ctx, id())
+			if tags[a.markKey()] == "" {
+				return notSet, err
+			}
+			return "", err
+		},
+		remove: func(ctx context.Context) error {
+			_, err := a.ec2.DeleteTags(ctx, &ec2.DeleteTagsInput{
+				Resources: []string{id()},
+				Tags:      []types.Tag{{Key: aws.String(a.tagKey())}, {Key: aws.String(a.markKey())}},
 			})
 			return err
 		},
-		remove: func(ctx context.Context) error {
-			_, err := a.ec2.DeleteTags(
-				ctx, &ec2.DeleteTagsInput{Resources: []string{id()}, Tags: []types.Tag{{Key: &key}}},
-			)
-			return err
-		},
 	}
+}
+
+func isTagValue(value string) bool { return value == "shared" || value == "owned" }
+
+// roleTagStep is the tag by which load balancers choose a subnet. Delete leaves it.
+func (a *Account) roleTagStep(subnet, key string) step {
+	return step{
+		what: fmt.Sprintf("tag %s of the subnet %s", key, subnet),
+		exists: func(ctx context.Context) (bool, error) {
+			tags, err := a.tags(ctx, subnet)
+			_, ok := tags[key]
+			return ok, err
+		},
+		create: func(ctx context.Context) error { return a.createTags(ctx, subnet, map[string]string{key: "1"}) },
+		keeps: func(context.Context) (string, error) {
+			return "other clusters may choose the subnet by it", nil
+		},
+		remove: func(context.Context) error { return nil }, // never
+	}
+}
+
+func (a *Account) createTags(ctx context.Context, id string, tags map[string]string) error {
+	_, err := a.ec2.CreateTags(ctx, &ec2.CreateTagsInput{Resources: []string{id}, Tags: ec2Tags(tags)})
+	return err
 }
 
 // tags are the tags of a resource; none if it does not exist.

@@ -15,13 +15,14 @@ import (
 )
 
 // Prepare creates what is missing, in an order in which each step finds what it needs. It can be repeated. A dry run
-// only reads. It does nothing if a policy would lose permissions, unless Replace is set.
+// only reads. It does nothing if something of a step's name is somebody else's (Adopt), or if a policy would lose
+// permissions (Replace).
 func (a *Account) Prepare(ctx context.Context, dryRun bool) error {
 	steps, err := a.steps(ctx)
 	if err != nil {
 		return err
 	}
-	if err := refused(ctx, steps); err != nil {
+	if err := a.refused(ctx, steps, dryRun); err != nil {
 		return err
 	}
 	for _, s := range steps {
@@ -34,13 +35,27 @@ func (a *Account) Prepare(ctx context.Context, dryRun bool) error {
 		case dryRun:
 			a.say("would create", s.what)
 		default:
-			if err := createConsistently(ctx, s.create); err != nil {
+			if err := s.take(ctx); err != nil {
 				return fmt.Errorf("%s: %w", s.what, err)
 			}
 			a.say("created", s.what)
 		}
 	}
 	return nil
+}
+
+// refused joins the reasons why steps must not be taken, which are found out before the first one is.
+func (a *Account) refused(ctx context.Context, steps []step, dryRun bool) error {
+	if err := a.mustBeKnown(); err != nil {
+		return err
+	}
+	reasons := refusalsOf(ctx, steps)
+	if dryRun {
+		for _, reason := range reasons {
+			a.say("would stop", reason.what)
+		}
+	}
+	return errors.Join(reasons.errors()...)
 }
 
 // Delete removes what Prepare has created, the last first. It can be repeated. A dry run only reads. It does nothing
@@ -58,23 +73,46 @@ func (a *Account) Delete(ctx context.Context, dryRun bool) error {
 		if s.remove == nil {
 			continue
 		}
-		present, err := s.isPresent(ctx)
-		switch {
-		case err != nil:
-		case !present:
-			a.say("is gone", s.what)
-		case dryRun:
-			a.say("would delete", s.what)
-		default:
-			if err = s.remove(ctx); err == nil {
-				a.say("deleted", s.what)
-			}
-		}
-		if err != nil {
+		if err := a.undo(ctx, s, dryRun); err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", s.what, err))
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// undo removes what a step has created, and says what it leaves.
+func (a *Account) undo(ctx context.Context, s step, dryRun bool) error {
+	present, err := s.isPresent(ctx)
+	if err != nil {
+		return err
+	}
+	if !present {
+		a.say("is gone", s.what)
+		return nil
+	}
+	reason, err := s.kept(ctx)
+	switch {
+	case err != nil:
+		return err
+	case reason != "" && dryRun:
+		a.say("would leave", s.what+": "+reason)
+	case reason != "":
+		a.say("left", s.what+": "+reason)
+	case dryRun:
+		a.say("would delete", s.what)
+	default:
+		_, err := found(s.remove(ctx))
+		if err != nil && errorCode(err) == "" { // the answer was lost
+			if present, failed := s.isPresent(ctx); !present && failed == nil {
+				err = nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+		a.say("deleted", s.what)
+	}
+	return nil
 }
 
 // refuseWithVMs returns an error if there are instances with the cluster's tag, or in the group that Prepare has
@@ -82,7 +120,7 @@ func (a *Account) Delete(ctx context.Context, dryRun bool) error {
 // to delete a group that they are in. One question cannot ask for either: all filters of it must match.
 func (a *Account) refuseWithVMs(ctx context.Context) error {
 	filters := []ec2types.Filter{{Name: aws.String("tag-key"), Values: []string{a.tagKey()}}}
-	if a.group != "" && !a.foreign {
+	if a.group != "" && a.keepGroup == "" {
 		filters = append(filters, ec2types.Filter{Name: aws.String("instance.group-id"), Values: []string{a.group}})
 	}
 	var ids []string
@@ -126,13 +164,6 @@ func (a *Account) instances(ctx context.Context, filter ec2types.Filter) ([]stri
 		}
 	}
 	return ids, nil
-}
-
-func (s step) isPresent(ctx context.Context) (bool, error) {
-	if s.present != nil {
-		return s.present(ctx)
-	}
-	return s.exists(ctx)
 }
 
 // steps lists everything that a cluster requires. It finds out which account, VPC and security group are meant.

@@ -94,15 +94,10 @@ func (a *Account) roleSteps(ctx context.Context) ([]step, error) {
 			return nil, err
 		}
 		name := a.roles()[role]
-		own := []step{a.roleStep(name), a.policyStep(role, document), a.profileStep(name), a.memberStep(name)}
-		existing, err := a.findRole(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		if existing != nil && a.isForeign(existing) {
-			keep(own)
-		}
-		steps = append(steps, own...)
+		steps = append(
+			steps, a.roleStep(name), a.policyStep(role, document), a.profileStep(name), a.memberStep(name),
+		)
+		_, _ = a.findRole(ctx, name) // for its ARN; each step says if it cannot be read
 	}
 	return steps, nil
 }
@@ -117,23 +112,37 @@ func (a *Account) findRole(ctx context.Context, name string) (*types.Role, error
 	return out.Role, nil
 }
 
-// findDirector notes the ARN of the Director's role or user. Whoever may not read it needs the ARN only if it has a
-// path.
+// findDirector notes the ARN of the Director's role or user, and if there is none. Whoever may not read it needs the ARN
+// only if it has a path.
 func (a *Account) findDirector(ctx context.Context) {
 	kind, name, _ := strings.Cut(a.Director, "/")
-	if kind == "role" {
-		_, _ = a.findRole(ctx, name)
-		return
+	var exists bool
+	var err error
+	if kind == kindRole {
+		var role *types.Role
+		role, err = a.findRole(ctx, name)
+		exists = role != nil
+	} else {
+		var out *iam.GetUserOutput
+		out, err = a.iam.GetUser(ctx, &iam.GetUserInput{UserName: &name})
+		if exists, err = found(err); exists {
+			a.arns[a.Director] = aws.ToString(out.User.Arn)
+		}
 	}
-	if out, err := a.iam.GetUser(ctx, &iam.GetUserInput{UserName: &name}); err == nil {
-		a.arns[a.Director] = aws.ToString(out.User.Arn)
+	if !exists && err == nil {
+		a.directorMissing = fmt.Errorf("IAM has no %s %s: correct director_iam in %s", kind, name, a.File)
 	}
 }
 
-// isForeign reports whether Prepare has not created the role for this cluster.
-func (a *Account) isForeign(role *types.Role) bool {
-	own := func(tag types.Tag) bool { return aws.ToString(tag.Key) == a.tagKey() }
-	return !slices.ContainsFunc(role.Tags, own)
+// keepsOf is why Delete leaves a role and its policy.
+func (a *Account) keepsOf(role string) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		existing, err := a.findRole(ctx, role)
+		if existing == nil || a.createdBy(iamMap(existing.Tags)) {
+			return "", err
+		}
+		return "prepare did not create the role", nil
+	}
 }
 
 // arnOf is the ARN of a user/NAME or role/NAME. Roles that do not exist yet get no path.
@@ -142,27 +151,29 @@ func (a *Account) arnOf(principal string) string {
 }
 
 func (a *Account) roleStep(name string) step {
-	trusted := func(ctx context.Context) (exists, trusted bool, err error) {
-		role, err := a.findRole(ctx, name)
-		if role == nil || err != nil {
-			return false, false, err
-		}
-		trusted, err = a.trustsEC2(aws.ToString(role.AssumeRolePolicyDocument))
-		return true, trusted, err
-	}
 	return step{
 		what: "IAM role " + name,
 		exists: func(ctx context.Context) (bool, error) {
-			_, trusted, err := trusted(ctx)
-			return trusted, err
+			role, err := a.findRole(ctx, name)
+			if role == nil || err != nil {
+				return false, err
+			}
+			return a.trustsEC2(aws.ToString(role.AssumeRolePolicyDocument))
 		},
 		present: func(ctx context.Context) (bool, error) {
 			role, err := a.findRole(ctx, name)
 			return role != nil, err
 		},
 		mayCreate: func(ctx context.Context) error {
-			exists, trusted, err := trusted(ctx)
-			if !exists || trusted || err != nil {
+			role, err := a.findRole(ctx, name)
+			if role == nil || err != nil {
+				return err
+			}
+			if err := a.mayUse(kindRole, name, iamMap(role.Tags)); err != nil {
+				return err
+			}
+			trusted, err := a.trustsEC2(aws.ToString(role.AssumeRolePolicyDocument))
+			if trusted || err != nil {
 				return err
 			}
 			return fmt.Errorf(
@@ -174,10 +185,11 @@ func (a *Account) roleStep(name string) step {
 		create: func(ctx context.Context) error {
 			_, err := a.iam.CreateRole(ctx, &iam.CreateRoleInput{
 				RoleName: &name, AssumeRolePolicyDocument: aws.String(a.trustPolicy()),
-				Tags: []types.Tag{{Key: aws.String(a.tagKey()), Value: aws.String(tagValue)}},
+				Tags: iamTags(a.newTags()),
 			})
 			return err
 		},
+		keeps: a.keepsOf(name),
 		remove: func(ctx context.Context) error {
 			_, err := a.iam.DeleteRole(ctx, &iam.DeleteRoleInput{RoleName: &name})
 			return err
@@ -192,6 +204,7 @@ func (a *Account) policyStep(role preflight.Role, document string) step {
 	policy := a.rolePolicy(name, policyName, document)
 	s := policy.step(fmt.Sprintf("inline policy %s of the role %s, or others", policyName, name))
 	s.mayCreate = guard{a, policy}.mayReplace
+	s.keeps = a.keepsOf(name)
 	own := s.exists
 	s.exists = func(ctx context.Context) (bool, error) {
 		if exists, err := own(ctx); exists || err != nil {
@@ -205,7 +218,7 @@ func (a *Account) policyStep(role preflight.Role, document string) step {
 	}
 	s.create = func(ctx context.Context) error {
 		err := policy.put(ctx)
-		if errorCode(err) == "LimitExceeded" {
+		if errorCode(err) == limitExceeded {
 			return fmt.Errorf("%w\n%s", err, a.managedOfRole(role))
 		}
 		return err
@@ -304,10 +317,7 @@ func (p inlinePolicy) step(what string) step {
 			return exists, err
 		},
 		create: p.put,
-		remove: func(ctx context.Context) error {
-			_, err := found(p.remove(ctx))
-			return err
-		},
+		remove: p.remove,
 	}
 }
 
@@ -338,16 +348,46 @@ func listed(value any) any {
 	return value
 }
 
+// findProfile returns an instance profile, nil if it does not exist.
+func (a *Account) findProfile(ctx context.Context, name string) (*types.InstanceProfile, error) {
+	out, err := a.iam.GetInstanceProfile(ctx, &iam.GetInstanceProfileInput{InstanceProfileName: &name})
+	if exists, err := found(err); !exists {
+		return nil, err
+	}
+	return out.InstanceProfile, nil
+}
+
 func (a *Account) profileStep(name string) step {
 	return step{
 		what: "instance profile " + name,
 		exists: func(ctx context.Context) (bool, error) {
-			_, err := a.iam.GetInstanceProfile(ctx, &iam.GetInstanceProfileInput{InstanceProfileName: &name})
-			return found(err)
+			profile, err := a.findProfile(ctx, name)
+			return profile != nil, err
+		},
+		mayCreate: func(ctx context.Context) error {
+			profile, err := a.findProfile(ctx, name)
+			if profile == nil || err != nil {
+				return err
+			}
+			return a.mayUse(kindProfile, name, iamMap(profile.Tags))
 		},
 		create: func(ctx context.Context) error {
-			_, err := a.iam.CreateInstanceProfile(ctx, &iam.CreateInstanceProfileInput{InstanceProfileName: &name})
+			_, err := a.iam.CreateInstanceProfile(
+				ctx, &iam.CreateInstanceProfileInput{InstanceProfileName: &name, Tags: iamTags(a.newTags())},
+			)
 			return err
+		},
+		keeps: func(ctx context.Context) (string, error) {
+			profile, err := a.findProfile(ctx, name)
+			switch {
+			case profile == nil || err != nil:
+				return "", err
+			case !a.createdBy(iamMap(profile.Tags)):
+				return notCreated, nil
+			case otherRole(profile, name) != "":
+				return "it has the role " + otherRole(profile, name), nil
+			}
+			return "", nil
 		},
 		remove: func(ctx context.Context) error {
 			_, err := a.iam.DeleteInstanceProfile(ctx, &iam.DeleteInstanceProfileInput{InstanceProfileName: &name})
@@ -356,30 +396,39 @@ func (a *Account) profileStep(name string) step {
 	}
 }
 
-// memberStep puts a role into the instance profile of its name.
+// memberStep puts a role into the instance profile of its name. Delete takes it out if it deletes one of them.
 func (a *Account) memberStep(name string) step {
 	return step{
 		what: fmt.Sprintf("role %s in its instance profile", name),
 		exists: func(ctx context.Context) (bool, error) {
-			out, err := a.iam.GetInstanceProfile(ctx, &iam.GetInstanceProfileInput{InstanceProfileName: &name})
-			if exists, err := found(err); !exists {
-				return false, err
+			profile, err := a.findProfile(ctx, name)
+			return profile != nil && hasRole(profile, name), err
+		},
+		mayCreate: func(ctx context.Context) error {
+			profile, err := a.findProfile(ctx, name)
+			if profile == nil || otherRole(profile, name) == "" || err != nil {
+				return err
 			}
-			for _, role := range out.InstanceProfile.Roles {
-				if other := aws.ToString(role.RoleName); other != name {
-					return false, fmt.Errorf(
-						"the instance profile has the role %s; it must have the role of its name, with which VMs join",
-						other,
-					)
-				}
-			}
-			return len(out.InstanceProfile.Roles) > 0, nil
+			return fmt.Errorf(
+				"the instance profile has the role %s; it must have the role of its name, with which VMs join: use "+
+					"another profile (%s), or exchange the role", otherRole(profile, name), a.File,
+			)
 		},
 		create: func(ctx context.Context) error {
 			_, err := a.iam.AddRoleToInstanceProfile(
 				ctx, &iam.AddRoleToInstanceProfileInput{InstanceProfileName: &name, RoleName: &name},
 			)
 			return err
+		},
+		keeps: func(ctx context.Context) (string, error) {
+			profile, err := a.findProfile(ctx, name)
+			if profile == nil || a.createdBy(iamMap(profile.Tags)) {
+				return "", err
+			}
+			if role, err := a.findRole(ctx, name); role == nil || a.createdBy(iamMap(role.Tags)) {
+				return "", err
+			}
+			return "prepare created neither of them", nil
 		},
 		remove: func(ctx context.Context) error {
 			_, err := a.iam.RemoveRoleFromInstanceProfile(ctx, &iam.RemoveRoleFromInstanceProfileInput{
@@ -390,13 +439,46 @@ func (a *Account) memberStep(name string) step {
 	}
 }
 
+// otherRole is a role in an instance profile that has another name, empty if there is none.
+func otherRole(profile *types.InstanceProfile, name string) string {
+	for _, role := range profile.Roles {
+		if other := aws.ToString(role.RoleName); other != name {
+			return other
+		}
+	}
+	return ""
+}
+
+func hasRole(profile *types.InstanceProfile, name string) bool {
+	return slices.ContainsFunc(profile.Roles, func(r types.Role) bool { return aws.ToString(r.RoleName) == name })
+}
+
+// passRoleMark is the Sid of the statement that Prepare writes. Inline policies have no tags.
+const passRoleMark = "CloudPreflightPassRole"
+
+// othersIn are what an inline policy has besides the statement of Prepare, empty if there is no such policy.
+func (p inlinePolicy) othersIn(ctx context.Context) ([]string, error) {
+	text, exists, err := p.get(ctx)
+	if !exists {
+		return nil, err
+	}
+	document, err := parsePolicy(text)
+	if err != nil {
+		return nil, err
+	}
+	isOwn := func(s policyStatement) bool { return s.Sid == passRoleMark }
+	document.Statement = slices.DeleteFunc(document.Statement, isOwn)
+	return document.lost(policyDocument{}), nil
+}
+
 // directorSteps let the Director pass the roles to VMs, which iam_instance_profile requires (docs/iam-policy.json of
 // cloudfoundry/bosh-aws-cpi-release, RequiredIfUsingIAMInstanceProfileCloudProperty).
 func (a *Account) directorSteps() []step {
 	kind, owner, _ := strings.Cut(a.Director, "/")
 	name := "kubernetes-pass-role-" + a.Cluster
-	document := `{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "iam:PassRole", "Resource": ["` +
-		a.arnOf("role/"+a.ControlProfile) + `", "` + a.arnOf("role/"+a.WorkerProfile) + `"]}]}`
+	document := `{"Version": "2012-10-17", "Statement": [{"Sid": "` + passRoleMark + `", "Effect": "Allow", ` +
+		`"Action": "iam:PassRole", "Resource": ["` + a.arnOf("role/"+a.ControlProfile) + `", "` +
+		a.arnOf("role/"+a.WorkerProfile) + `"]}]}`
 	policy := a.userPolicy(owner, name, document)
 	if kind == "role" {
 		policy = a.rolePolicy(owner, name, document)
@@ -412,9 +494,33 @@ func (a *Account) directorSteps() []step {
 		outcome, err := a.checkPassRole(ctx)
 		return err == nil && len(outcome.Findings) == 0, nil // who may not ask IAM gives the permission
 	}
+	s.mayCreate = func(ctx context.Context) error {
+		if a.directorMissing != nil {
+			return a.directorMissing
+		}
+		exists, err := s.exists(ctx)
+		if exists || err != nil || a.Replace {
+			return err
+		}
+		others, err := policy.othersIn(ctx)
+		if len(others) == 0 || err != nil {
+			return err
+		}
+		return fmt.Errorf(
+			"it would lose %s, which prepare did not write: rename that policy, or replace it with --replace",
+			strings.Join(others, "; "),
+		)
+	}
+	s.keeps = func(ctx context.Context) (string, error) {
+		others, err := policy.othersIn(ctx)
+		if len(others) == 0 || err != nil {
+			return "", err
+		}
+		return "prepare did not write " + strings.Join(others, "; "), nil
+	}
 	s.create = func(ctx context.Context) error {
 		err := policy.put(ctx)
-		if errorCode(err) == "LimitExceeded" {
+		if errorCode(err) == limitExceeded {
 			return fmt.Errorf("%w\n%s", err, a.managedInstead(kind, owner, name, document))
 		}
 		return err
