@@ -61,6 +61,7 @@ var writes = map[string]string{
 	"join/renew.go: os.Remove":                  "in a directory that it has claimed",
 	"launcher/pidfile.go: os.Remove":            "below a directory that the launcher has claimed",
 	"launcher/pidfile.go: filelock.Acquire":     "below a directory that the launcher has claimed",
+	"launcher/check.go: filelock.Acquire":       "in /run, where vcap cannot write",
 	"launcher/check.go: os.Chmod":               "in the job's folder, where vcap cannot write",
 	"launcher/check.go: os.Chown":               "in the job's folder, where vcap cannot write",
 	"kmsplugin/serve.go: os.Chmod":              "runs as kube-apiserver's user, in bpm",
