@@ -70,8 +70,8 @@ func (a *Account) useListedGroup(tags map[string]string) {
 	if other := a.otherCluster(tags); other != "" {
 		a.keepGroup = "it has the tag of the cluster " + other
 		a.groupConflict = fmt.Errorf(
-			"%s: security_group %s has the tag of the cluster %s, and nodes of two clusters must not share one; to have "+
-				"one created, set security_group: %s", a.File, a.group, other, noGroup,
+			"%s: security_group %s has the tag of the cluster %s, and nodes of two clusters must not share one; to "+
+				"have one created, set security_group: %s", a.File, a.group, other, noGroup,
 		)
 	}
 }
@@ -83,23 +83,23 @@ func (a *Account) useNamesake(id string, tags map[string]string) {
 	case other != "":
 		a.keepGroup = id + " has the tag of the cluster " + other
 		a.groupConflict = fmt.Errorf(
-			"%s, which has the name %s, has the tag of the cluster %s, and nodes of two clusters must not share one: set "+
-				"security_group in %s to a group of this cluster (docs/aws.md, Security group)", id, a.groupName(), other,
-			a.File,
+			"%s, which has the name %s, has the tag of the cluster %s, and nodes of two clusters must not share one: "+
+				"set security_group in %s to a group of this cluster (docs/aws.md, Security group)", id, a.groupName(),
+			other, a.File,
 		)
 	case !a.createdBy(tags):
 		a.keepGroup = notCreated + ": " + id
 		a.groupConflict = fmt.Errorf(
-			"%s has the name %s, and prepare did not create it for the cluster %s: to have it used, set security_group: "+
-				"%s in %s; --delete then leaves it", id, a.groupName(), a.Cluster, id, a.File,
+			"%s has the name %s, and prepare did not create it for the cluster %s: to have it used, set "+
+				"security_group: %s in %s; --delete then leaves it", id, a.groupName(), a.Cluster, id, a.File,
 		)
 	default:
 		a.group = id
 	}
 }
 
-// mayCreateGroup is the reason not to create a group, and not to use the one of that name either: it is somebody else's,
-// or the file has the id of a group that is not in the VPC, which may be a mistake.
+// mayCreateGroup is the reason not to create a group, and not to use the one of that name either: it is somebody
+// else's, or the file has the id of a group that is not in the VPC, which may be a mistake.
 func (a *Account) mayCreateGroup(context.Context) error {
 	if a.groupConflict != nil || a.SecurityGroup == a.group || a.SecurityGroup == noGroup {
 		return a.groupConflict
@@ -169,7 +169,9 @@ func (a *Account) groupSteps() []step {
 func (a *Account) mustFindDirectorGroup(ctx context.Context) error {
 	group, err := a.describe(ctx, a.DirectorGroup)
 	if group == nil && err == nil {
-		err = fmt.Errorf("there is no security group %s: correct director_security_group in %s", a.DirectorGroup, a.File)
+		err = fmt.Errorf(
+			"there is no security group %s: correct director_security_group in %s", a.DirectorGroup, a.File,
+		)
 	}
 	return err
 }
@@ -344,8 +346,8 @@ func (a *Account) ruleStep(what string, of func() rule) step {
 			return err
 		},
 		keeps: func(ctx context.Context) (string, error) {
-			if a.groupConflict != nil { // the other cluster needs it
-				return a.keepGroup, nil
+			if a.groupConflict != nil {
+				return a.keepGroup, nil //nolint:nilerr // the other cluster needs it
 			}
 			r := of()
 			group, err := a.describe(ctx, r.to)

@@ -13,8 +13,8 @@ import (
 	cloudaws "kubernetes-release/cloud/aws"
 )
 
-// markPrefix and the cluster's name are the key of the tag by which Delete knows what Prepare has created. Only the call
-// that creates something sets it.
+// markPrefix and the cluster's name are the key of the tag by which Delete knows what Prepare has created. Only the
+// call that creates something sets it.
 const markPrefix = "cloud-preflight/"
 
 // Values of the mark.
@@ -75,16 +75,17 @@ func (a *Account) mayUse(kind, name string, tags map[string]string) error {
 		return nil
 	}
 	if other := a.otherCluster(tags); other != "" {
-		return fmt.Errorf("it has the tag of the cluster %s: give this cluster roles of its own (%s in %s)", other, others,
-			a.File)
+		return fmt.Errorf(
+			"it has the tag of the cluster %s: give this cluster roles of its own (%s in %s)", other, others, a.File,
+		)
 	}
 	if slices.Contains(a.Adopt, option) {
 		return nil
 	}
 	return &adoptable{
 		fmt.Sprintf(
-			"it exists, and prepare did not create it for the cluster %s: choose other names (%s in %s), or have it used "+
-				"with --adopt %s, which --delete then leaves", a.Cluster, others, a.File, option,
+			"it exists, and prepare did not create it for the cluster %s: choose other names (%s in %s), or have it "+
+				"used with --adopt %s, which --delete then leaves", a.Cluster, others, a.File, option,
 		), option,
 	}
 }

@@ -112,8 +112,8 @@ func (a *Account) findRole(ctx context.Context, name string) (*types.Role, error
 	return out.Role, nil
 }
 
-// findDirector notes the ARN of the Director's role or user, and if there is none. Whoever may not read it needs the ARN
-// only if it has a path.
+// findDirector notes the ARN of the Director's role or user, and if there is none. Whoever may not read it needs the
+// ARN only if it has a path.
 func (a *Account) findDirector(ctx context.Context) {
 	kind, name, _ := strings.Cut(a.Director, "/")
 	var exists bool
