@@ -81,6 +81,10 @@ func checkRoles(t *testing.T, covered map[string]bool, c clients) {
 		{action: "iam:DeleteInstanceProfile", call: deleteProfile, code: "NoSuchEntity"},
 		{action: "iam:DeleteRole", call: deleteRole, want: "<nil>"},
 		{action: "iam:DeleteRole", call: deleteRole, code: "NoSuchEntity"},
+		{action: "iam:GetUser", call: answers(
+			c.iam.GetUser, &iam.GetUserInput{UserName: user},
+			func(out *iam.GetUserOutput) any { return *out.User.Arn },
+		), want: "arn:aws:iam::123456789012:user/" + *user},
 		{action: "iam:PutUserPolicy", call: putUser, want: "<nil>"},
 		{action: "iam:GetUserPolicy", call: getUser, want: true},
 		{action: "iam:DeleteUserPolicy", call: deleteUser, want: "<nil>"},
