@@ -200,7 +200,7 @@ var objects = map[string]object{
 	"role": {
 		what: "IAM role kubernetes-worker", create: "CreateRole", remove: "DeleteRole", read: "GetRole",
 		limit: "LimitExceeded",
-		get:   func(w *store.World) any { return roleWithoutPolicies(w) },
+		get:   roleWithoutPolicies,
 		foreign: map[string]handmade{
 			"without tags": {
 				change: func(w *store.World) { w.Roles = []store.Role{{Name: "kubernetes-worker"}} },
@@ -383,9 +383,11 @@ var objects = map[string]object{
 		what:   "security group of the nodes",
 		create: "CreateSecurityGroup", remove: "DeleteSecurityGroup", read: "DescribeSecurityGroups",
 		limit: "SecurityGroupLimitExceeded",
-		get:   func(w *store.World) any { return groupWithoutRules(w) },
+		get:   groupWithoutRules,
 		foreign: map[string]handmade{
-			"with rules": {change: func(w *store.World) { handmadeGroup(w, store.Tags{}) }, stops: handmadeGroupID, left: true},
+			"with rules": {
+				change: func(w *store.World) { handmadeGroup(w, store.Tags{}) }, stops: handmadeGroupID, left: true,
+			},
 			"with the cluster's tag": {
 				change: func(w *store.World) { handmadeGroup(w, store.Tags{"kubernetes.io/cluster/prod": "shared"}) },
 				stops:  handmadeGroupID, left: true,
@@ -416,7 +418,7 @@ var objects = map[string]object{
 		what:   "rule: agents reach the Director's NATS",
 		create: "AuthorizeSecurityGroupIngress", remove: "RevokeSecurityGroupIngress", read: "DescribeSecurityGroups",
 		limit: "RulesPerSecurityGroupLimitExceeded",
-		get:   func(w *store.World) any { return natsRule(w) },
+		get:   natsRule,
 		// Before prepare there is no group that a rule could name.
 		edited: map[string]handmade{
 			"made by hand": {
@@ -448,11 +450,15 @@ var objects = map[string]object{
 			},
 		},
 		another: map[string]handmade{
-			"tagged": {change: func(w *store.World) { setTag(w, "kubernetes.io/cluster/staging", "shared") }, left: true},
+			"tagged": {
+				change: func(w *store.World) { setTag(w, "kubernetes.io/cluster/staging", "shared") }, left: true,
+			},
 		},
 		edited: map[string]handmade{
 			"another value": {change: func(w *store.World) { setTag(w, "kubernetes.io/cluster/prod", "yes") }},
-			"removed":       {change: func(w *store.World) { delete(nodeSubnet(w).Tags, "kubernetes.io/cluster/prod") }},
+			"removed": {
+				change: func(w *store.World) { delete(nodeSubnet(w).Tags, "kubernetes.io/cluster/prod") },
+			},
 		},
 	},
 }
@@ -672,7 +678,9 @@ func testEdited(t *testing.T, o object, c handmade) {
 func testError(t *testing.T, o object, code string) {
 	op := newOperator(t, ownershipWorld())
 	refuse := func(action string) {
-		op.fault(awssim.Fault{Action: "*:" + action, Kind: awssim.FaultError, Code: code, Message: "refused", Status: 403})
+		op.fault(awssim.Fault{
+			Action: "*:" + action, Kind: awssim.FaultError, Code: code, Message: "refused", Status: 403,
+		})
 	}
 	refuse(o.create)
 	out, err := op.prepare()
@@ -700,7 +708,9 @@ func testUnseen(t *testing.T, o object) {
 	op := newOperator(t, ownershipWorld())
 	op.mustPrepare()
 	before := worldText(t, op.sim)
-	op.fault(awssim.Fault{Action: "*:" + o.read, Kind: awssim.FaultError, Code: "AccessDenied", Message: "refused", Status: 403})
+	op.fault(awssim.Fault{
+		Action: "*:" + o.read, Kind: awssim.FaultError, Code: "AccessDenied", Message: "refused", Status: 403,
+	})
 	if out, err := op.prepare(); err == nil || out != "" {
 		t.Errorf("prepare: %v\n%s", err, out)
 	}
