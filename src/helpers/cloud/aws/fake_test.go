@@ -74,6 +74,7 @@ type fakeCloud struct {
 	volumes      int    // of the instance
 	interfaces   int    // of the instance; 0: one
 	throttle     map[string]int
+	cutOff       map[string]int // answers that end early
 	dateOffset   time.Duration
 
 	// gates block a request, by metadata path or action, until all requests with the same gate have arrived.
@@ -302,6 +303,12 @@ func (f *fakeCloud) serveAPI(w http.ResponseWriter, r *http.Request) {
 	if f.throttle[action] > 0 {
 		f.throttle[action]--
 		f.fail(w, service, http.StatusServiceUnavailable, "RequestLimitExceeded", "Request limit exceeded.")
+		return
+	}
+	if f.cutOff[action] > 0 {
+		f.cutOff[action]--
+		w.Header().Set("Content-Length", "1000")
+		fmt.Fprint(w, "<")
 		return
 	}
 	if f.denied[action] {

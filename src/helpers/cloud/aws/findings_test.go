@@ -676,6 +676,15 @@ var permissionCases = map[string]mistake{
 		status:   preflight.Failed,
 		resource: "elasticloadbalancing:DescribeLoadBalancers",
 	},
+	"no RegisterTargets, and two of IAM's answers are cut off": {
+		change: func(f *fakeCloud) {
+			f.denied["elasticloadbalancing:RegisterTargets"] = true
+			f.cutOff = map[string]int{iampolicy.SimulateAction: 2}
+		},
+		check:    "load-balancer-write-permissions",
+		status:   preflight.Failed,
+		resource: "elasticloadbalancing:RegisterTargets",
+	},
 	"no RegisterTargets": {
 		change:   denies("elasticloadbalancing:RegisterTargets"),
 		check:    "load-balancer-write-permissions",
@@ -943,6 +952,14 @@ var instanceCases = map[string]mistake{
 		status:   preflight.Failed,
 		resource: "ec2.us-east-1",
 		found:    []string{"ec2:DescribeTags", "HTTP 200"},
+	},
+	"EC2's answers are cut off": {
+		worker:   true,
+		change:   func(f *fakeCloud) { f.cutOff = map[string]int{"ec2:DescribeTags": 1 << 30} },
+		check:    "ec2-endpoint",
+		status:   preflight.Failed,
+		resource: "ec2.us-east-1",
+		found:    []string{"ec2:DescribeTags", "cut off (HTTP 200): unexpected EOF"},
 	},
 	"EC2 answers with text": {
 		change:   answers("ec2:DescribeInstances", 200, "hello"),

@@ -30,7 +30,7 @@ func verifyAnswer(operation string, response *http.Response, secrets *preflight.
 		return nil // an error of the API, or of something else: the SDK tells
 	}
 	if err != nil {
-		return fmt.Errorf("read the answer: %w", err)
+		return &awserr.CutOff{Status: response.StatusCode, Err: err}
 	}
 	if root := rootElement(body); root != operation+"Response" {
 		return awserr.WrongAnswer(

@@ -43,13 +43,15 @@ func (r *Recorder) record(stack *middleware.Stack) error {
 			}
 			before := r.now()
 			out, metadata, err := next.HandleDeserialize(ctx, in)
+			response, ok := out.RawResponse.(*smithyhttp.Response)
+			ok = ok && response != nil
+			if ok && err == nil && key.Service != kms.ServiceID { // whose answers are no XML
+				err = verifyAnswer(key.Action, response.Response, r.secrets)
+			}
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.calls[key]++
-			if response, ok := out.RawResponse.(*smithyhttp.Response); ok && response != nil {
-				if err == nil && key.Service != kms.ServiceID { // whose answers are no XML
-					err = verifyAnswer(key.Action, response.Response, r.secrets)
-				}
+			if ok {
 				if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
 					// The header has whole seconds, and the answer was created between before and now.
 					skew := before.Add(r.now().Sub(before) / 2).Sub(date.Add(500 * time.Millisecond))

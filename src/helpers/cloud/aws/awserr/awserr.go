@@ -19,6 +19,18 @@ type WrongAnswer string
 
 func (w WrongAnswer) Error() string { return string(w) }
 
+// CutOff is the error of an answer whose body ended early.
+type CutOff struct {
+	Status int // of HTTP
+	Err    error
+}
+
+func (c *CutOff) Error() string {
+	return fmt.Sprintf("an answer that was cut off (HTTP %d): %v", c.Status, c.Err)
+}
+
+func (c *CutOff) Unwrap() error { return c.Err }
+
 // Class is the kind of problem behind an error of a call.
 type Class int
 
@@ -111,8 +123,9 @@ func Classify(err error) Class {
 	}
 	var decoding *smithy.DeserializationError
 	var wrong WrongAnswer
+	var cutOff *CutOff
 	switch {
-	case status >= 500:
+	case status >= 500, errors.As(err, &cutOff):
 		return Server
 	case errors.As(err, &decoding), errors.As(err, &wrong), status != 0:
 		return Malformed
@@ -129,6 +142,10 @@ func Describe(err error) string {
 	var wrong WrongAnswer
 	if errors.As(err, &wrong) {
 		return wrong.Error()
+	}
+	var cutOff *CutOff
+	if errors.As(err, &cutOff) {
+		return ClipLong(cutOff.Error())
 	}
 	var response *smithyhttp.ResponseError
 	if errors.As(err, &response) && response.HTTPStatusCode() != 0 { // without a status there was no answer
