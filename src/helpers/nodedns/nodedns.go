@@ -159,8 +159,7 @@ func (c Config) transaction(tx *knftables.Transaction, pods []netip.Addr) {
 	for _, pod := range pods {
 		tx.Add(&knftables.Element{Set: isolated, Key: []string{pod.String()}})
 	}
-	// Queries by TCP go to CoreDNS pods. Servers have memory for each connection, so node-firewall limits those of each
-	// pod (pods.max_dns_connections), and it counts only what connection tracking has.
+	// Queries by TCP, which are few, go to CoreDNS pods: a connection needs connection tracking.
 	query := knftables.Concat("ip daddr", c.Address, "udp dport 53")
 	anyQuery := knftables.Concat("ip daddr", c.Address, "meta l4proto { tcp, udp } th dport 53")
 	user := strconv.Itoa(c.UserID)

@@ -21,11 +21,9 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
-	"kubernetes-release/boshdns"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/exposition"
 	"kubernetes-release/internal/nettest"
-	"kubernetes-release/nodefirewall"
 )
 
 const (
@@ -574,50 +572,6 @@ func TestPodsReachNothingElseAtTheAddress(t *testing.T) {
 		if who, err := ask(w.pod, 0, network); err == nil {
 			t.Errorf("%s answers an isolated pod by %s without kube-proxy's rules", who, network)
 		}
-	}
-}
-
-// TestConnectionsOfPodsAreLimited is a pod that opens as many connections to the cluster's DNS as it can, on a node
-// whose server answers and whose firewall limits them.
-func TestConnectionsOfPodsAreLimited(t *testing.T) {
-	const many, limit = 60, 20
-	w := newWorld(t)
-	records := filepath.Join(w.dir, "records.json")
-	if err := os.WriteFile(records, []byte(`{
-		"record_keys": ["id", "instance_group", "az", "network", "deployment", "ip", "domain"],
-		"record_infos": [["id", "worker", "z1", "private", "prod", "10.0.0.4", "bosh"]]
-	}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.node.Do(func() error {
-		firewall, err := nodefirewall.New(nodefirewall.Config{
-			PodCIDR: netip.MustParsePrefix("10.244.0.0/16"), Connections: nodefirewall.Connections{DNS: limit},
-			Deployment: boshdns.Deployment{Name: "prod", Domain: "bosh", Records: records},
-		}, slog.Default())
-		if err != nil {
-			return err
-		}
-		return firewall.Apply(t.Context())
-	}); err != nil {
-		t.Fatal(err)
-	}
-	w.serveNode(t)
-	w.keep(t, interval)
-	w.awaitActive(t, true)
-	opened := 0
-	err := w.pod.Do(func() error {
-		for range many {
-			connection, err := net.DialTimeout("tcp", clusterDNS+":53", 5*time.Second)
-			if err != nil {
-				return err
-			}
-			t.Cleanup(func() { _ = connection.Close() })
-			opened++
-		}
-		return nil
-	})
-	if opened != limit {
-		t.Errorf("a pod opened %d connections, want %d: %v", opened, limit, err)
 	}
 }
 

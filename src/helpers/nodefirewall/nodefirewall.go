@@ -41,8 +41,6 @@ const (
 	// packets of VXLAN. kube-proxy uses 0x4000 (iptables.masqueradeBit) and network-policy 0x30000 (pod.go and
 	// policy.go in pkg/controllers/netpol of kube-router); both leave the other bits as they are.
 	tunnelMark = 0x00100000
-	// setSize is how many addresses have a count of their connections: at least those of a node's pods.
-	setSize = 65536
 	// podDevices are a node's ends of its pods' links, as the CNI plugin ptp names them (RandomVethName in pkg/ip of
 	// containernetworking/plugins).
 	podDevices = `"veth*"`
@@ -69,10 +67,6 @@ type Config struct {
 	BlockedPorts []uint16 `json:"blocked_ports"`
 	// LocalPorts are TCP ports of the VM that only some of its users can connect to, and nobody else.
 	LocalPorts []LocalPort `json:"local_ports"`
-	// Connections limits those of each pod.
-	Connections Connections `json:"connections"`
-	// Clients limits those that each address has to servers of the VM.
-	Clients Clients `json:"clients"`
 	// VerifySource is whether pods send from their own addresses only.
 	VerifySource bool     `json:"verify_source"`
 	Metadata     Metadata `json:"metadata"`
@@ -87,23 +81,6 @@ type LocalPort struct {
 	Port uint16 `json:"port"`
 	// Users that can connect, by name or number.
 	Users []string `json:"users"`
-}
-
-// Connections says how many each pod of the node can have at the same time, 0 without a limit.
-type Connections struct {
-	// API is how many to the API servers of the deployment, at APIPort.
-	API     uint32 `json:"api"`
-	APIPort uint16 `json:"api_port"`
-	// DNS is how many by TCP to DNS servers of the node and in pods.
-	DNS uint32 `json:"dns"`
-	// Total is how many that leave the pod's link, of all protocols.
-	Total uint32 `json:"total"`
-}
-
-// Clients says how many connections each address has to these ports of TCP of the VM together, 0 without a limit.
-type Clients struct {
-	Ports       []uint16 `json:"ports"`
-	Connections uint32   `json:"connections"`
 }
 
 // Metadata says who reads instance metadata.
@@ -259,31 +236,6 @@ func (c Config) rules() map[string][]string {
 		// the Service's address.
 		add("output", "fib daddr type local", port, notOf(local.Users), reject)
 	}
-	for _, limit := range c.limits() {
-		// The kernel counts what its connection tracking has. It looks at all of the address for each new connection.
-		count := fmt.Sprintf("ct state new add @%s { ip saddr ct count over %d }", limit.set, limit.count)
-		switch limit.set {
-		case apiConnections:
-			port := fmt.Sprintf("tcp dport %d", c.Connections.APIPort)
-			add("input", "ip saddr", pods, port, count, reject) // an API server of this VM
-			add("forward", "ip saddr", pods, "ip daddr @"+instances, port, count, reject)
-		case dnsConnections:
-			// Each pod is counted by its own node: by the tunnel come queries of the servers of other nodes too, with
-			// one address for each node.
-			const own = "iifname != " + vxlanDevices
-			add("input", own, "ip saddr", pods, "tcp dport 53", count, reject)
-			add("forward", own, "ip saddr", pods, "ip daddr", pods, "tcp dport 53", count, reject)
-		case clientConnections:
-			// The VM's own clients come by lo. Those by IPv6, of which the release has none, share one count.
-			port := "iifname != lo tcp dport " + list(c.Clients.Ports)
-			add("input", port, count, reject)
-			add("input", "meta nfproto ipv6", port, fmt.Sprintf("ct state new ct count over %d", limit.count), reject)
-		default:
-			for _, chain := range []string{"input", "forward"} {
-				add(chain, "iifname !=", vxlanDevices, "ip saddr", pods, count, "counter drop")
-			}
-		}
-	}
 	if c.VerifySource {
 		// Pods have the capability NET_RAW, so an address proves something only together with the interface.
 		const notTheWayBack = "fib saddr . iif oif missing counter drop"
@@ -301,29 +253,6 @@ func (c Config) rules() map[string][]string {
 		}
 	}
 	return rules
-}
-
-// The sets of addresses whose connections are counted, all but the last of pods.
-const (
-	apiConnections    = "api-connections"
-	dnsConnections    = "dns-connections"
-	allConnections    = "all-connections"
-	clientConnections = "client-connections"
-)
-
-// limit is how many connections an address can have of those that a set counts.
-type limit struct {
-	set   string
-	count uint32
-}
-
-// limits returns those that there are.
-func (c Config) limits() []limit {
-	limits := []limit{
-		{apiConnections, c.Connections.API}, {dnsConnections, c.Connections.DNS},
-		{allConnections, c.Connections.Total}, {clientConnections, c.Clients.Connections},
-	}
-	return slices.DeleteFunc(limits, func(l limit) bool { return l.count == 0 })
 }
 
 // notOf matches packets of all users of the VM but these.
@@ -359,12 +288,8 @@ func (c Config) transaction(tx *knftables.Transaction, addresses []netip.Addr) {
 	tx.Delete(&knftables.Table{})
 	tx.Add(&knftables.Table{Comment: knftables.PtrTo("rules of the BOSH job node-firewall")})
 	tx.Add(&knftables.Set{Name: instances, Type: "ipv4_addr"})
-	members(tx, addresses)
-	for _, limit := range c.limits() {
-		tx.Add(&knftables.Set{
-			Name: limit.set, Type: "ipv4_addr", Flags: []knftables.SetFlag{knftables.DynamicFlag},
-			Size: knftables.PtrTo[uint64](setSize),
-		})
+	for _, address := range addresses {
+		tx.Add(&knftables.Element{Set: instances, Key: []string{address.String()}})
 	}
 	rules := c.rules()
 	for _, chain := range []string{"prerouting", "input", "forward", "output", "postrouting"} {
@@ -376,14 +301,6 @@ func (c Config) transaction(tx *knftables.Transaction, addresses []netip.Addr) {
 		for _, rule := range rules[chain] {
 			tx.Add(&knftables.Rule{Chain: chain, Rule: rule})
 		}
-	}
-}
-
-// members replaces the addresses of the deployment's VMs in the table.
-func members(tx *knftables.Transaction, addresses []netip.Addr) {
-	tx.Flush(&knftables.Set{Name: instances})
-	for _, address := range addresses {
-		tx.Add(&knftables.Element{Set: instances, Key: []string{address.String()}})
 	}
 }
 
@@ -399,8 +316,6 @@ type Firewall struct {
 	// addresses are those that the table has, and written is when it was written or seen last.
 	addresses []netip.Addr
 	written   time.Time
-	// unlimited is whether the table was written without the limits of connections that there are.
-	unlimited bool
 	// reported is the last error about the records.
 	reported string
 }
@@ -454,25 +369,31 @@ func (f *Firewall) Apply(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if there {
-			if f.unlimited && f.replace(ctx, f.config, addresses) == nil {
-				f.unlimited = false
-				f.log.Info("wrote the table with limits of connections", "table", Table)
-			}
-			return f.update(ctx, addresses, same)
+		if there && same {
+			f.written = f.clock.Now()
+			return nil
 		}
-		// flannel writes its rules when it starts (pkg/trafficmngr/nftables/nftables.go), and kube-proxy all of its own
-		// once an hour (FullSyncPeriod in pkg/proxy/util/utils.go).
-		f.log.Warn("another program has removed rules of nftables: writing this table again. Others may be missing, "+
-			"by which pods reach Services and other networks: restart flannel, kube-proxy and network-policy with "+
-			"/var/vcap/bosh/bin/monit restart NAME", "table", Table)
+		if !there {
+			f.warnOfOthers()
+		}
 	}
-	if err := f.write(ctx, addresses); err != nil {
+	tx := f.nft.NewTransaction()
+	f.config.transaction(tx, addresses)
+	if err := f.nft.Run(ctx, tx); err != nil {
 		return fmt.Errorf("write the table %s of nftables: %w", Table, err)
 	}
 	f.log.Info("wrote the table", "table", Table, "instances", addresses)
 	f.addresses, f.written = addresses, f.clock.Now()
 	return nil
+}
+
+// warnOfOthers says that whoever has removed the table may have removed rules of others.
+func (f *Firewall) warnOfOthers() {
+	// flannel writes its rules when it starts (pkg/trafficmngr/nftables/nftables.go), and kube-proxy all of its own
+	// once an hour (FullSyncPeriod in pkg/proxy/util/utils.go).
+	f.log.Warn("another program has removed rules of nftables: writing this table again. Others may be missing, "+
+		"by which pods reach Services and other networks: restart flannel, kube-proxy and network-policy with "+
+		"/var/vcap/bosh/bin/monit restart NAME", "table", Table)
 }
 
 // tunnelAppeared reports whether the VM has the device of a tunnel for the first time since the process has started.
@@ -489,49 +410,6 @@ func (f *Firewall) tunnelAppeared() (bool, error) {
 		return strings.HasPrefix(device.Name, vxlanPrefix)
 	})
 	return f.config.tunnel, nil
-}
-
-// update changes the addresses of VMs in the table, unless they are the same. The rest stays, with the counts of
-// connections.
-func (f *Firewall) update(ctx context.Context, addresses []netip.Addr, same bool) error {
-	if !same {
-		tx := f.nft.NewTransaction()
-		members(tx, addresses)
-		if err := f.nft.Run(ctx, tx); err != nil {
-			return fmt.Errorf("write the set %s of the table %s of nftables: %w", instances, Table, err)
-		}
-		f.log.Info("wrote the addresses of VMs", "table", Table, "instances", addresses)
-	}
-	f.addresses, f.written = addresses, f.clock.Now()
-	return nil
-}
-
-// write writes the table, without limits of connections where the kernel cannot count them (CONFIG_NFT_CONNLIMIT, the
-// module nft_connlimit). A passing failure looks the same, so Apply tries again.
-func (f *Firewall) write(ctx context.Context, addresses []netip.Addr) error {
-	err := f.replace(ctx, f.config, addresses)
-	if err == nil || len(f.config.limits()) == 0 {
-		f.unlimited = false
-		return err
-	}
-	unlimited := f.config
-	unlimited.Connections, unlimited.Clients = Connections{}, Clients{}
-	if f.replace(ctx, unlimited, addresses) != nil {
-		return err
-	}
-	if !f.unlimited {
-		f.log.Error("wrote the table without limits of connections, which the kernel refuses, until it accepts "+
-			"them: see whether modprobe nft_connlimit succeeds", "error", err)
-	}
-	f.unlimited = true
-	return nil
-}
-
-// replace replaces the table by that of a configuration.
-func (f *Firewall) replace(ctx context.Context, config Config, addresses []netip.Addr) error {
-	tx := f.nft.NewTransaction()
-	config.transaction(tx, addresses)
-	return f.nft.Run(ctx, tx)
 }
 
 // instances returns the addresses of the deployment's VMs, as far as they are known. It logs an error once.

@@ -1,7 +1,6 @@
 package nodefirewall
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -22,7 +21,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	testingclock "k8s.io/utils/clock/testing"
-	"sigs.k8s.io/knftables"
 
 	"kubernetes-release/boshdns"
 	"kubernetes-release/internal/nettest"
@@ -385,7 +383,7 @@ func (w world) firewall(t *testing.T, change func(*Config)) *Firewall {
 	records(t, path, ownAddress, otherNode)
 	config := Config{
 		PodCIDR: netip.MustParsePrefix("10.244.0.0/16"), OverlayPorts: []uint16{overlayPort},
-		BlockedPorts: []uint16{2379, 2380, 6444, 10250}, VerifySource: true,
+		BlockedPorts: []uint16{2379, 2380, 6444}, VerifySource: true,
 		Metadata:   Metadata{Restricted: true, Users: []string{"root"}},
 		Deployment: boshdns.Deployment{Name: "prod", Domain: "bosh", Records: path},
 	}
@@ -812,44 +810,52 @@ func segmentSize(t *testing.T, connection net.Conn) int {
 	return size
 }
 
-// TestPodsDoNotReachPortsOfTheControlPlane tries etcd, its peers, the endpoint at which VMs join, and kubelets.
+// TestPodsDoNotReachPortsOfTheControlPlane tries etcd, its peers and the endpoint at which VMs join, and kubelets where an
+// operator has closed them.
 func TestPodsDoNotReachPortsOfTheControlPlane(t *testing.T) {
 	w := newWorld(t)
 	w.node.serve(t, 2379, 6444, 10250)
 	w.network.serve(t, 2379, 2380, 6443, 6444, 10250)
 	attacks := []string{
 		ownAddress + ":2379", podGateway + ":6444", otherNode + ":2379", otherNode + ":2380", otherNode + ":6444",
-		ownAddress + ":10250", podGateway + ":10250", otherNode + ":10250",
 		// The kernel gives both ends of a pod's link an address of IPv6, and Go's servers on 0.0.0.0 listen there too.
-		"[fe80::1%eth0]:2379", "[fe80::1%eth0]:6444", "[fe80::1%eth0]:10250",
+		"[fe80::1%eth0]:2379", "[fe80::1%eth0]:6444",
 	}
 	w.node.Run(t, "ip -6 addr add fe80::1/64 dev veth1 nodad")
 	w.pod.Run(t, "ip -6 addr add fe80::7/64 dev eth0 nodad")
+	kubelets := []string{ownAddress + ":10250", podGateway + ":10250", otherNode + ":10250", "[fe80::1%eth0]:10250"}
 	friends := []string{
 		otherNode + ":6443",
 		stranger + ":2379",  // an etcd that is none of the deployment's
 		remotePod + ":2379", // and that of a pod
 	}
-	for _, address := range append(friends, attacks...) {
-		if err := w.pod.dial(t, 0, address); err != nil {
-			t.Fatalf("without the table: %v", err)
+	reached := func(what string, addresses ...string) {
+		t.Helper()
+		for _, address := range addresses {
+			if err := w.pod.dial(t, 0, address); err != nil {
+				t.Errorf("%s, a pod to %s: %v", what, address, err)
+			}
 		}
 	}
+	refused := func(what string, addresses ...string) {
+		t.Helper()
+		for _, address := range addresses {
+			if err := w.pod.dial(t, 0, address); err == nil {
+				t.Errorf("%s, a pod connects to %s", what, address)
+			} else if timedOut(err) && !strings.HasPrefix(address, "[fe80:") {
+				// A refusal to an address of one link can leave by another one: the kernel looks for its way without the
+				// interface (nf_send_reset6 in net/ipv6/netfilter/nf_reject_ipv6.c).
+				t.Errorf("%s, a pod to %s: %v, want a refusal", what, address, err)
+			}
+		}
+	}
+	reached("without the table", slices.Concat(friends, kubelets, attacks)...)
+	w.apply(t, w.firewall(t, func(c *Config) { c.BlockedPorts = append(c.BlockedPorts, 10250) }))
+	reached("with kubelets closed", friends...)
+	refused("with kubelets closed", slices.Concat(kubelets, attacks)...)
 	w.apply(t, w.firewall(t, nil))
-	for _, address := range attacks {
-		if err := w.pod.dial(t, 0, address); err == nil {
-			t.Errorf("a pod connects to %s", address)
-		} else if timedOut(err) && !strings.HasPrefix(address, "[fe80:") {
-			// A refusal to an address of one link can leave by another one: the kernel looks for its way without the
-			// interface (nf_send_reset6 in net/ipv6/netfilter/nf_reject_ipv6.c).
-			t.Errorf("a pod to %s: %v, want a refusal", address, err)
-		}
-	}
-	for _, address := range friends {
-		if err := w.pod.dial(t, 0, address); err != nil {
-			t.Errorf("a pod to %s: %v", address, err)
-		}
-	}
+	reached("with the defaults", slices.Concat(friends, kubelets)...)
+	refused("with the defaults", attacks...)
 	// VMs themselves, and processes on the host network, under any user.
 	for _, address := range []string{otherNode + ":2379", otherNode + ":6444", "127.0.0.1:2379"} {
 		if err := w.node.dial(t, 1000, address); err != nil {
@@ -914,7 +920,7 @@ func TestServicesDoNotLeadToPortsOfTheControlPlane(t *testing.T) {
 			}
 		}
 		// The answers go to a port that is blocked, as any can be the source of a connection.
-		client := net.Dialer{Timeout: arrival, LocalAddr: &net.TCPAddr{IP: net.ParseIP(otherNode), Port: 10250}}
+		client := net.Dialer{Timeout: arrival, LocalAddr: &net.TCPAddr{IP: net.ParseIP(otherNode), Port: 6444}}
 		if err := w.network.Do(func() error {
 			connection, err := client.Dial("tcp", ownAddress+":30003")
 			if err != nil {
@@ -922,7 +928,7 @@ func TestServicesDoNotLeadToPortsOfTheControlPlane(t *testing.T) {
 			}
 			return errors.Join(connection.(*net.TCPConn).SetLinger(0), connection.Close()) // the port is free at once
 		}); err != nil {
-			t.Errorf("%s: from port 10250: %v", what, err)
+			t.Errorf("%s: from port 6444: %v", what, err)
 		}
 	}
 	expect("without the table", true)
@@ -1027,245 +1033,6 @@ func TestLocalPortsAreForUsersThatAreNamed(t *testing.T) {
 	all("with the port", false)
 	w.apply(t, w.firewall(t, func(c *Config) { c.LocalPorts = []LocalPort{{Port: 3312}} }))
 	expect("root that is not named", w.node, 0, false, own...)
-}
-
-// hold accepts connections of TCP on a port of the namespace, and keeps them until their clients close them.
-func (n namespace) hold(t *testing.T, port int) {
-	t.Helper()
-	n.accept(t, port, func(connection net.Conn) {
-		go func() {
-			_, _ = io.Copy(io.Discard, connection)
-			_ = connection.Close()
-		}()
-	})
-}
-
-// open opens connections, and returns how many it could before the first error, the error, and what closes them.
-func (n namespace) open(t *testing.T, count int, address string) (opened int, closeAll func(), refused error) {
-	t.Helper()
-	return n.openFrom(t, count, "", address)
-}
-
-// openFrom does so from an address, or from that which the kernel chooses.
-func (n namespace) openFrom(t *testing.T, count int, source, address string) (
-	opened int, closeAll func(), refused error,
-) {
-	t.Helper()
-	dialer := net.Dialer{Timeout: time.Second}
-	if source != "" {
-		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(source)}
-	}
-	var connections []net.Conn
-	closeAll = func() {
-		for _, connection := range connections {
-			_ = connection.Close()
-		}
-		connections = nil
-	}
-	t.Cleanup(closeAll)
-	refused = n.Do(func() error {
-		for range count {
-			connection, err := dialer.Dial("tcp", address)
-			if err != nil {
-				return err
-			}
-			connections = append(connections, connection)
-		}
-		return nil
-	})
-	return len(connections), closeAll, refused
-}
-
-// awaitRoom waits until one can be opened again, after others have been closed.
-func (n namespace) awaitRoom(t *testing.T, source, address string) {
-	t.Helper()
-	deadline := time.Now().Add(arrival)
-	for opened := 0; opened == 0; time.Sleep(50 * time.Millisecond) {
-		if opened, _, _ = n.openFrom(t, 1, source, address); opened == 0 && time.Now().After(deadline) {
-			t.Fatalf("who has closed the connections cannot open another to %s", address)
-		}
-	}
-}
-
-// TestPodsHaveLimitedConnections is a pod that opens as many connections as it can: to API servers, which have a limit
-// of open files for all their clients, to DNS servers, which have 64 kB in memory for each, or to others, which use up
-// the node's connection tracking.
-func TestPodsHaveLimitedConnections(t *testing.T) {
-	const many, limit = 60, 20
-	w := newWorld(t)
-	for _, n := range []namespace{w.node, w.network} {
-		n.hold(t, 53)
-		n.hold(t, 6443)
-		n.hold(t, 8080)
-	}
-	w.node.Run(t, `
-		nft add chain ip test prerouting {type nat hook prerouting priority dstnat;}
-		nft add rule ip test prerouting ip daddr 10.100.0.1 tcp dport 443 dnat to `+otherNode+`:6443`)
-	expect := func(what string, from namespace, address string, want int) (closeAll func()) {
-		t.Helper()
-		opened, closeAll, err := from.open(t, many, address)
-		if opened != want {
-			t.Errorf("%s opened %d connections to %s, want %d: %v", what, opened, address, want, err)
-		}
-		return closeAll
-	}
-	const api, ownAPI, service = otherNode + ":6443", ownAddress + ":6443", "10.100.0.1:443"
-	for _, address := range []string{api, ownAPI, service} {
-		expect("without the table, a pod", w.pod, address, many)()
-	}
-	only := func(c *Config) { c.Connections = Connections{API: limit, APIPort: 6443} }
-	f := w.firewall(t, only)
-	w.apply(t, f)
-	closeAll := expect("a pod", w.pod, service, limit)
-	for _, address := range []string{api, ownAPI} {
-		if opened, _, err := w.pod.open(t, 1, address); opened > 0 || err == nil || timedOut(err) {
-			t.Errorf("a pod that has as many as it can, to %s: %d, %v, want a refusal", address, opened, err)
-		}
-	}
-	expect("its neighbor", w.neighbor, ownAPI, limit)
-	expect("a pod to another port", w.pod, otherNode+":8080", many)
-	expect("a pod to an API server of another cluster", w.pod, stranger+":6443", many)
-	expect("a process of the node", w.node, api, many)
-	expect("a client outside of the cluster", w.network, ownAPI, many)
-
-	// A VM that the Director creates gives nobody more.
-	records(t, f.config.Deployment.Records, ownAddress, otherNode, "10.0.0.7")
-	w.apply(t, f)
-	expect("a pod that has as many as it can, after a deploy", w.pod, api, 0)
-	// Connections that end make room.
-	closeAll()
-	w.pod.awaitRoom(t, "", api)
-
-	w.apply(t, w.firewall(t, func(c *Config) { c.Connections = Connections{Total: limit} }))
-	expect("with a limit for all, a pod", w.pod, otherNode+":8080", limit)
-	for _, address := range []string{api, remotePod + ":8080", ownAddress + ":8080"} {
-		expect("with a limit for all, a pod that has as many as it can", w.pod, address, 0)
-	}
-	expect("with a limit for all, its neighbor", w.neighbor, remotePod+":8080", limit)
-	expect("with a limit for all, a process of the node", w.node, remotePod+":8080", many)
-
-	const dns, ownDNS = remotePod + ":53", ownAddress + ":53"
-	w.apply(t, w.firewall(t, func(c *Config) { c.Connections = Connections{DNS: limit} }))
-	expect("with a limit for DNS, a pod", w.pod, dns, limit)
-	expect("with a limit for DNS, a pod that has as many as it can, to its node", w.pod, ownDNS, 0)
-	expect("with a limit for DNS, its neighbor, to its node", w.neighbor, ownDNS, limit)
-	for _, address := range []string{remotePod + ":8080", stranger + ":53"} {
-		expect("with a limit for DNS, a pod that has as many as it can, to another server", w.pod, address, many)
-	}
-	expect("with a limit for DNS, a process of the node", w.node, dns, many)
-	w.pod.hold(t, 53)
-	expect("with a limit for DNS, another node by the tunnel", w.network, podAddress+":53", many)
-	w.apply(t, w.firewall(t, nil))
-	for _, address := range []string{api, dns, ownDNS} {
-		expect("without limits, a pod", w.pod, address, many)
-	}
-}
-
-// TestClientsHaveLimitedConnections is root on a worker, or a machine that is no VM of it, that opens as many as
-// it can of connections to etcd, API servers, kubelets or kube-proxy, and sends nothing.
-func TestClientsHaveLimitedConnections(t *testing.T) {
-	const many, limit = 60, 20
-	w := newWorld(t)
-	for _, port := range []int{2379, 2380, 6443, 8080, 10256} {
-		w.node.hold(t, port)
-	}
-	at := func(port int) string { return net.JoinHostPort(ownAddress, strconv.Itoa(port)) }
-	expect := func(what string, from namespace, source, address string, want int) (closeAll func()) {
-		t.Helper()
-		opened, closeAll, err := from.openFrom(t, many, source, address)
-		if opened != want {
-			t.Errorf("%s opened %d connections to %s, want %d: %v", what, opened, address, want, err)
-		}
-		return closeAll
-	}
-	for _, source := range []string{otherNode, stranger} {
-		expect("without the table, "+source, w.network, source, at(2380), many)()
-	}
-	ports := []uint16{2379, 2380, 6443, 10256}
-	f := w.firewall(t, func(c *Config) { c.Clients = Clients{Ports: ports, Connections: limit} })
-	w.apply(t, f)
-	closeAll := expect("another VM", w.network, otherNode, at(2380), limit)
-	for _, port := range ports {
-		opened, _, err := w.network.openFrom(t, 1, otherNode, at(int(port)))
-		if opened > 0 || err == nil || timedOut(err) {
-			t.Errorf("a VM that has as many as it can, to port %d: %d, %v, want a refusal", port, opened, err)
-		}
-	}
-	expect("a machine that is none", w.network, stranger, at(6443), limit)
-	expect("a pod", w.pod, "", at(10256), limit)
-	expect("machines by IPv6", w.network, "", "[fd00::4]:2379", limit)
-	for what, other := range map[string]struct {
-		from    namespace
-		address string
-	}{
-		"a VM to another port":    {w.network, at(8080)},
-		"a VM's own clients":      {w.node, at(2379)},
-		"those on loopback":       {w.node, "127.0.0.1:2380"},
-		"by IPv6 to another port": {w.network, "[fd00::4]:8080"},
-	} {
-		expect(what, other.from, "", other.address, many)
-	}
-
-	// Connections that end make room.
-	closeAll()
-	w.network.awaitRoom(t, otherNode, at(2379))
-}
-
-// refusing is a kernel that refuses rules with a text, such as one that cannot count connections.
-type refusing struct {
-	knftables.Interface
-	text string
-}
-
-func (n refusing) Run(ctx context.Context, tx *knftables.Transaction) error {
-	if strings.Contains(tx.String(), n.text) {
-		return errors.New("Error: Could not process rule: No such file or directory")
-	}
-	return n.Interface.Run(ctx, tx)
-}
-
-// TestKernelsThatDoNotCountConnections have the rest of the table.
-func TestKernelsThatDoNotCountConnections(t *testing.T) {
-	w := newWorld(t)
-	w.network.serve(t, 2379, 6443)
-	f := w.firewall(t, func(c *Config) {
-		c.Connections = Connections{API: 1, APIPort: 6443}
-		c.Clients = Clients{Ports: []uint16{6443}, Connections: 1}
-	})
-	var log strings.Builder
-	f.nft, f.log = refusing{f.nft, "ct count"}, slog.New(slog.NewTextHandler(&log, nil))
-	w.apply(t, f)
-	if err := w.pod.dial(t, 0, otherNode+":2379"); err == nil {
-		t.Error("a pod connects to etcd")
-	}
-	if opened, _, err := w.pod.open(t, 10, otherNode+":6443"); opened != 10 {
-		t.Errorf("%d connections: %v", opened, err)
-	}
-	clock := testingclock.NewFakePassiveClock(f.written.Add(tableInterval))
-	f.clock = clock
-	w.apply(t, f)
-	if strings.Count(log.String(), "modprobe nft_connlimit") != 1 || !strings.Contains(log.String(), "No such file") {
-		t.Errorf("the log does not say so once: %s", &log)
-	}
-	// A failure that passes looks the same.
-	f.nft = f.nft.(refusing).Interface
-	clock.SetTime(f.written.Add(tableInterval))
-	w.apply(t, f)
-	if err := w.node.Do(func() error {
-		sets, err := f.nft.List(t.Context(), "sets")
-		if !slices.Contains(sets, apiConnections) || !slices.Contains(sets, clientConnections) {
-			t.Errorf("the kernel counts connections now, and the table has the sets %s", sets)
-		}
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	// Anything else that the kernel refuses is an error.
-	f = w.firewall(t, func(c *Config) { c.Connections = Connections{API: 1, APIPort: 6443} })
-	f.nft = refusing{f.nft, "tcp dport"}
-	if err := w.node.Do(func() error { return f.Apply(t.Context()) }); err == nil {
-		t.Error("a table that the kernel refuses is no error")
-	}
 }
 
 func TestUsersThatDoNotExist(t *testing.T) {

@@ -24,7 +24,6 @@ func TestSoakCustomCNI(t *testing.T) {
 		[]string{
 			"ops-files/use-cloud-routes.yml", "ops-files/use-custom-cni.yml",
 			"src/testbed/acceptance/testdata/pods-on-control.yml",
-			"src/testbed/acceptance/testdata/kube-proxy-for-pods.yml",
 		},
 		workerOps...)
 	l.vars = []string{

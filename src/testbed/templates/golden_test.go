@@ -345,12 +345,10 @@ var everything = map[string]values{
 		"extra_args": values{"sync-period": "1m"},
 	},
 	"node-firewall": {
-		"clients": values{"max_connections": 9000, "ports": []any{2379}},
 		"local":   values{"ports": []any{values{"port": 3312, "users": []any{"root", 1900000004}}}},
 		"overlay": values{"ports": []any{4789}},
 		"pods": values{
 			"blocked_ports": []any{2379, 10250}, "verify_source": false,
-			"max_api_connections": 50, "max_connections": 5000, "max_dns_connections": 100,
 		},
 		"metadata": values{"restricted": true, "users": []any{"root", 1000}, "pods": true},
 	},

@@ -810,22 +810,6 @@ var opsCases = withProviders(map[string]opsCase{
 			}
 		}
 	}},
-	"expose-kubelets-to-pods.yml": {deployment{
-		ops: []string{"expose-kubelets-to-pods.yml"},
-	}, func(t *testing.T, p *director.Plan) {
-		for _, name := range nodeGroups {
-			var config struct {
-				Ports []int `json:"blocked_ports"`
-			}
-			content := file(t, group(t, p, name), "node-firewall", "config/firewall.json")
-			if err := json.Unmarshal(content, &config); err != nil {
-				t.Fatal(err)
-			}
-			if !slices.Contains(config.Ports, 6444) || slices.Contains(config.Ports, 10250) {
-				t.Errorf("%s: pods cannot connect to %v", name, config.Ports)
-			}
-		}
-	}},
 	"always-pull-images.yml": {deployment{
 		ops: []string{"always-pull-images.yml"},
 	}, func(t *testing.T, p *director.Plan) {

@@ -1545,30 +1545,6 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{`overlay.ports is "8472"`, "a list of ports"},
 		},
 		{
-			"connections of pods",
-			"node-firewall",
-			values{"pods": values{"max_connections": -1}},
-			[]string{"pods.max_connections is -1", "1 to 1000000", "0 for no limit"},
-		},
-		{
-			"connections of pods to the API",
-			"node-firewall",
-			values{"pods": values{"max_api_connections": "many"}},
-			[]string{`pods.max_api_connections is "many"`, "0 for no limit"},
-		},
-		{
-			"connections of clients",
-			"node-firewall",
-			values{"clients": values{"max_connections": -1}},
-			[]string{"clients.max_connections is -1", "0 for no limit"},
-		},
-		{
-			"connections of pods to DNS servers",
-			"node-firewall",
-			values{"pods": values{"max_dns_connections": -1}},
-			[]string{"pods.max_dns_connections is -1", "0 for no limit"},
-		},
-		{
 			"a local port without users",
 			"node-firewall",
 			values{"local": values{"ports": []any{3312}}},
