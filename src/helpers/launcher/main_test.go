@@ -31,7 +31,6 @@ var programs = map[string]func(){
 	"fake-zero":     zeroMain,
 	"fake-daemon":   daemonMain,
 	"fake-exec":     execMain,
-	"fake-bpm":      bpmMain,
 	"fake-deaf":     func() { time.Sleep(time.Minute) },
 	"fake-slow":     func() { time.Sleep(time.Second) },
 	"fake-busy":     busyMain,

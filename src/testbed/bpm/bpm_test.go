@@ -263,68 +263,19 @@ done; true`, "")
 	expect(t, v, begin+`bpm stop web; tail -1 sys/log/web/web.stdout.log; stat -c %u store/web`, "got TERM\n1900000003")
 }
 
-// TestVCAPCannotLeadBPM: bpm works as root in directories that vcap can write to. By monit's command of the release, it
-// gives vcap nothing of root's, and runs nothing that vcap has prepared.
-func TestVCAPCannotLeadBPM(t *testing.T) {
+// TestLogsFollowNoLinks: as bpm since 1.4.30, the stand-in opens no log by a link of vcap's, also when it stops a process.
+func TestLogsFollowNoLinks(t *testing.T) {
 	const config = "processes:\n- name: web\n  executable: /bin/sleep\n  args: [1000]\n"
-	v := machine(t, map[string]map[string]string{
-		"web": {"config/bpm.yml": config, "bin/kube-launcher": launcherProgram(t)},
-	})
-	const begin = `cd /var/vcap
-as_vcap() { setpriv --reuid=1000 --regid=1000 --clear-groups bash -c "$1"; }
-bpm() { PATH=$PATH:jobs/bpm/bin command bpm "$@"; }
-release() { /var/vcap/jobs/web/bin/kube-launcher bpm "$@" 2>&1; }
-echo secret >/etc/key; chmod 600 /etc/key; mkdir -p -m 700 /etc/keys
+	v := machine(t, map[string]map[string]string{"web": {"config/bpm.yml": config}})
+	const begin = `cd /var/vcap/sys/log/web
+link() { rm -f $1; setpriv --reuid=1000 --regid=1000 --clear-groups ln -s /etc/key $1; }
 `
-	const links = `as_vcap 'cd /var/vcap
-rm -rf sys/log/web/web.stdout.log data/web/tmp
-ln -s /etc/key sys/log/web/web.stdout.log; ln -s /etc/keys data/web/tmp'
-`
-	expect(t, v, begin+`bpm start web; bpm stop web; `+links+`bpm start web; bpm stop web
-stat -c '%U %n' /etc/key /etc/keys; chown root /etc/key /etc/keys`, "vcap /etc/key\nvcap /etc/keys")
-	expect(t, v, begin+links+`release start web | grep -o 'data/web/tmp: .*'
-stat -c '%U %n' /etc/key /etc/keys`, "data/web/tmp: file exists\nroot /etc/key\nroot /etc/keys")
-	expect(t, v, begin+`rm data/web/tmp; release start web | grep -o 'web.stdout.log: .*'
-stat -c '%U %n' /etc/key`, "web.stdout.log: too many levels of symbolic links\nroot /etc/key")
-	expect(t, v, begin+`rm sys/log/web/*; release start web >/dev/null
-kill -0 $(bpm pid web) && echo runs
-release stop web >/dev/null; bpm pid web 2>&1 | grep -o 'not running'
-stat -c '%U %a %n' sys/log/web/web.stdout.log data/bpm sys/run/bpm`,
-		"runs\nnot running\nvcap 600 sys/log/web/web.stdout.log\nroot 755 data/bpm\nroot 755 sys/run/bpm")
-
-	expect(t, v, begin+`rm sys/log/web/*; as_vcap 'ln -s /etc/key /var/vcap/sys/log/web/bpm.log'
-bpm start web; stat -c '%U %n' /etc/key; bpm stop web; chown root /etc/key
-release start web | grep -o 'bpm.log: .*'; release stop web | grep -o 'bpm.log: .*'
-stat -c '%U %n' /etc/key; rm sys/log/web/bpm.log`,
-		"vcap /etc/key\nbpm.log: too many levels of symbolic links\nbpm.log: too many levels of symbolic links\n"+
-			"root /etc/key")
-
-	// After a reboot vcap can be the first in /var/vcap/sys/run, also when bpm stops a process before it starts one.
-	const state = `sleep 1000 & victim=$!
-rm -rf sys/run/{bpm,bpm-runc}
-as_vcap 'mkdir -p /var/vcap/sys/run/bpm-runc/bpm-web; cd /var/vcap/sys/run/bpm-runc/bpm-web
-echo "{\"init_process_pid\": '$victim', \"init_process_start\": $(cut -d" " -f22 /proc/'$victim'/stat)}" >state.json'
-`
-	expect(t, v, begin+state+`bpm stop web; kill -0 $victim 2>/dev/null || echo ended`, "ended")
-	expect(t, v, begin+state+`release stop web; kill -0 $victim && echo runs; kill $victim
-stat -c '%U %n' sys/run/bpm-runc; ls -A sys/run | grep -o 'bpm-web.of-another-user'; rm -rf sys/run/.bpm-web*`,
-		"runs\nroot sys/run/bpm-runc\nbpm-web.of-another-user")
-	expect(t, v, begin+`rm -rf sys/run/{web,bpm}
-as_vcap 'cd /var/vcap/sys/run; ln -s /etc/keys web; mkdir -p bpm/web'
-release start web >/dev/null; kill -0 $(bpm pid web) && echo runs; release stop web >/dev/null
-stat -c '%U %n' /etc/keys sys/run/bpm sys/run/bpm/web; ls -A sys/run | cut -d. -f2,3 | grep user`,
-		"runs\nroot /etc/keys\nroot sys/run/bpm\nroot sys/run/bpm/web\nweb.of-another-user\nweb.of-another-user")
-
-	const bundle = `chown root:vcap data/bpm; chmod 770 data/bpm # as the agent
-as_vcap 'cd /var/vcap/data/bpm; mv bundles old; mkdir -p bundles/web/web
-echo >bundles/web/web/config.json'
-`
-	expect(t, v, begin+bundle+`bpm start web
-stat -c %U data/bpm/bundles/web/web/config.json; bpm stop web`, "vcap")
-	expect(t, v, begin+`rm -rf data/bpm/*; bpm start web; bpm stop web
-`+bundle+`release start web >/dev/null; bpm pid web 2>&1 | grep -o 'not running'
-grep -o '/var[^ ]* belongs to the user with ID [0-9]*' sys/log/web/kube-launcher.stderr.log`,
-		"not running\n/var/vcap/data/bpm/bundles belongs to the user with ID 1000")
+	expect(t, v, `echo secret >/etc/key; chmod 600 /etc/key; bpm start web; bpm stop web
+`+begin+`link web.stdout.log; bpm start web 2>&1 | grep -o 'refusing to open symlink at .*log:'
+rm web.stdout.log; bpm start web; link bpm.log; bpm stop web 2>&1 | grep -o 'refusing to open symlink at .*log:'
+rm bpm.log; bpm stop web; stat -c %U /etc/key; cat /etc/key`,
+		"refusing to open symlink at /var/vcap/sys/log/web/web.stdout.log:\n"+
+			"refusing to open symlink at /var/vcap/sys/log/web/bpm.log:\nroot\nsecret")
 }
 
 // TestProcessesOfOtherUsersSeeTheirJobOnly: a process that monit runs with the launcher, as a user of its own, is a

@@ -118,8 +118,8 @@ func (p *Process) remember(pid int) error {
 	)
 }
 
-// openOwnLog opens bpm's own log of the job as bpm does before everything else, and gives it to vcap by its path
-// (bpm-release, src/bpm/commands/root.go, setupBpmLogs).
+// openOwnLog opens bpm's own log of the job as bpm does before everything else (bpm-release, src/bpm/commands/root.go,
+// setupBpmLogs).
 func (p *Process) openOwnLog(command string) (account, error) {
 	a, err := lookupUser()
 	if err != nil {
@@ -128,20 +128,31 @@ func (p *Process) openOwnLog(command string) (account, error) {
 	if err := os.MkdirAll(root.Log(p.Job), 0o750); err != nil {
 		return account{}, err
 	}
-	path := root.Log(p.Job, "bpm.log")
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
+	file, err := openAppend(root.Log(p.Job, "bpm.log"), a)
 	if err != nil {
 		return account{}, err
 	}
 	defer func() { _ = file.Close() }()
-	if err := os.Chown(path, a.uid, a.gid); err != nil {
-		return account{}, err
-	}
 	_, err = fmt.Fprintf(
 		file, "{\"timestamp\":%q,\"level\":\"info\",\"source\":\"bpm\",\"message\":\"bpm.%s.starting\"}\n",
 		time.Now().UTC().Format(time.RFC3339Nano), command,
 	)
 	return a, err
+}
+
+// openAppend opens a log and gives it to vcap, and follows no link in its place (bpm-release, src/bpm/safeio).
+func openAppend(path string, a account) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("refusing to open symlink at %s: %w", path, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := file.Chown(a.uid, a.gid); err != nil {
+		return nil, errors.Join(fmt.Errorf("chown %s: %w", path, err), file.Close())
+	}
+	return file, nil
 }
 
 // lock serializes start and stop of a process, because monit's restart starts before the old stop has finished.
@@ -376,15 +387,7 @@ func (p *Process) makeDirs(a account) error {
 }
 
 func (p *Process) openLog(stream string, a account) (*os.File, error) {
-	path := root.Log(p.Job, fmt.Sprintf("%s.%s.log", p.Config.Name, stream))
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := file.Chown(a.uid, a.gid); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return file, nil
+	return openAppend(root.Log(p.Job, fmt.Sprintf("%s.%s.log", p.Config.Name, stream)), a)
 }
 
 // Stop sends the process its shutdown signal, 15 seconds later QUIT, which makes Go and Java programs print their

@@ -30,7 +30,7 @@ func TestPidfilesAreWhereOnlyRootWrites(t *testing.T) {
 		for _, m := range pidfiles.FindAllStringSubmatch(string(files["monit"]), -1) {
 			found[m[1]] = m[2]
 			want := runFiles + job + "/" + m[1] + ".pid"
-			if strings.Contains(string(files["monit"]), "kube-launcher bpm start "+job) {
+			if strings.Contains(string(files["monit"]), "/var/vcap/jobs/bpm/bin/bpm start "+job) {
 				want = "/var/vcap/sys/run/bpm/" + job + "/" + m[1] + ".pid"
 			}
 			if m[2] != want {

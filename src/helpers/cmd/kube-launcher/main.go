@@ -3,9 +3,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -35,7 +33,7 @@ func main() {
 	}
 	add("check", "Check configuration, certificates and flags, without starting or stopping anything", l.Check)
 	add("exec", "Wait for what the process needs, then become the process", l.Exec)
-	root.AddCommand(asCommand(l), bpmCommand(l))
+	root.AddCommand(asCommand(l))
 	add("start", "Run the process as a daemon and return when it is ready", l.Start)
 	add("stop", "Stop the process that start started", l.Stop)
 	cli.MainUninterrupted(root)
@@ -51,19 +49,4 @@ func asCommand(l *launcher.Launcher) *cobra.Command {
 	}
 	command.Flags().SetInterspersed(false)
 	return command
-}
-
-// bpmCommand is what monit runs for the processes of bpm.
-func bpmCommand(l *launcher.Launcher) *cobra.Command {
-	return &cobra.Command{
-		Use:   "bpm start|stop JOB [PROCESS]",
-		Short: "Start or stop a process by bpm, which follows no link of another user's then",
-		Args:  cobra.RangeArgs(2, 3),
-		RunE: func(_ *cobra.Command, arguments []string) error {
-			if arguments[0] != "start" && arguments[0] != "stop" {
-				return fmt.Errorf("%q is no action: use start or stop", arguments[0])
-			}
-			return l.BPM(arguments[0], arguments[1], strings.Join(arguments[2:], ""))
-		},
-	}
 }
