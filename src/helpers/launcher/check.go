@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -46,9 +45,6 @@ func (l *Launcher) Check(ctx context.Context, path string) error {
 	}
 	log := logger(l.Stderr, config.Process)
 	problems := protectionProblems(config)
-	if err := keepDescriptions(filepath.Dir(filepath.Dir(path))); err != nil {
-		problems = append(problems, err.Error())
-	}
 	problems = append(problems, l.checkCertificates(config, log)...)
 	problems = append(problems, missingPrograms(config)...)
 	problems = append(problems, unusablePrograms(ctx, config)...)
@@ -114,23 +110,6 @@ func protectionProblems(config *Config) []string {
 		return nil
 	}
 	return problemsOf(err)
-}
-
-// keepDescriptions takes the files that describe the job's processes from the group vcap. Only root reads them: the
-// agent copies that of monit (bosh-agent, jobsupervisor/monit_job_supervisor.go, AddJob), and monit starts bpm as root.
-// Nobody else can write to their folders.
-func keepDescriptions(job string) error {
-	for _, name := range []string{"monit", "config/bpm.yml"} {
-		path := filepath.Join(job, name)
-		err := os.Chown(path, os.Geteuid(), os.Getegid())
-		if err == nil {
-			err = os.Chmod(path, 0o600)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("keep the job's files from other users: %w", err)
-		}
-	}
-	return nil
 }
 
 func (l *Launcher) checkCertificates(config *Config, log *slog.Logger) []string {

@@ -285,28 +285,3 @@ func TestPrivateDirectory(t *testing.T) {
 		}
 	}
 }
-
-// TestCheckKeepsDescriptions: the files for monit and bpm, which only root reads, are for nobody else after pre-start.
-func TestCheckKeepsDescriptions(t *testing.T) {
-	job := t.TempDir()
-	if err := keepDescriptions(job); err != nil {
-		t.Errorf("a job without them: %v", err)
-	}
-	if err := os.Mkdir(filepath.Join(job, "config"), 0o750); err != nil {
-		t.Fatal(err)
-	}
-	modes := map[string]os.FileMode{"monit": 0o600, "config/bpm.yml": 0o600, "config/kubeconfig.json": 0o640}
-	for path := range modes {
-		if err := os.WriteFile(filepath.Join(job, path), nil, 0o640); err != nil { //nolint:gosec // as the agent has it
-			t.Fatal(err)
-		}
-	}
-	if err := keepDescriptions(job); err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range modes {
-		if info, err := os.Stat(filepath.Join(job, path)); err != nil || info.Mode().Perm() != want {
-			t.Errorf("%s has mode %v (%v), want %o", path, info.Mode(), err, want)
-		}
-	}
-}
