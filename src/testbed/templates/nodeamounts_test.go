@@ -7,8 +7,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
@@ -67,4 +69,55 @@ func TestNodesCannotStopTheScheduler(t *testing.T) {
 	if err := report("896", "24Ti"); err != nil {
 		t.Errorf("896 processors and 24 TiB: %v", err)
 	}
+}
+
+// zonedCluster is a cluster without kubelets.
+type zonedCluster struct {
+	t      *testing.T
+	client kubernetes.Interface
+}
+
+// node creates a Node that is Ready, with a taint or without.
+func (w *zonedCluster) node(name, zone string, tainted bool) {
+	w.t.Helper()
+	nodes := w.client.CoreV1().Nodes()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+		corev1.LabelTopologyZone: zone, corev1.LabelHostname: name, corev1.LabelOSStable: "linux",
+	}}}
+	if tainted {
+		node.Spec.Taints = []corev1.Taint{
+			{Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule},
+		}
+	}
+	node, err := nodes.Create(w.t.Context(), node, metav1.CreateOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	capacity := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("4Gi"),
+		corev1.ResourcePods: resource.MustParse("10"),
+	}
+	eventually.Succeeds(w.t, 30*time.Second, name+" is Ready", func() error {
+		node, err = nodes.Get(w.t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		now := metav1.Now()
+		node.Status.Capacity, node.Status.Allocatable = capacity, capacity
+		node.Status.Conditions = []corev1.NodeCondition{{
+			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: now,
+			LastTransitionTime: now,
+		}}
+		if _, err = nodes.UpdateStatus(w.t.Context(), node, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+		want := 0
+		if tainted {
+			want = 1
+		}
+		if len(node.Spec.Taints) != want {
+			return fmt.Errorf("it has the taints %v", node.Spec.Taints)
+		}
+		return nil
+	})
 }

@@ -2427,11 +2427,11 @@ func TestAddonsDependOnNoOrder(t *testing.T) {
 	}{
 		"single VM": {
 			1, values{"index": 0, "bootstrap": true}, []string{`exec "$(dirname "$0")/apply"`, "--etcd-members="},
-			[]string{"spread-pods"}, "keep-obsolete", "/apply",
+			nil, "keep-obsolete", "/apply",
 		},
 		"bootstrap": {
 			3, values{"index": 1, "bootstrap": true}, []string{"--keep-obsolete", "--etcd-members="},
-			[]string{`"$(dirname "$0")/apply"`, "spread-pods"}, "wait-ready", "keep-obsolete",
+			[]string{`exec "$(dirname "$0")/apply"`}, "wait-ready", "keep-obsolete",
 		},
 		"other VM": {
 			3, values{"index": 2, "bootstrap": false}, []string{"--keep-obsolete", "--etcd-members="}, nil,

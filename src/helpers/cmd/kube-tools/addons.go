@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
@@ -12,7 +11,6 @@ import (
 	"kubernetes-release/addons"
 	"kubernetes-release/etcdmembers"
 	"kubernetes-release/kubeconfig"
-	"kubernetes-release/podspread"
 )
 
 func applyAddons() *cobra.Command {
@@ -63,30 +61,6 @@ func applyAddons() *cobra.Command {
 		_, err = addons.Apply(command.Context(), config, options, slog.Default())
 		if err := etcdmembers.ExplainNoSpace(noQuorumIsNoError(err)); err != nil {
 			return fmt.Errorf("apply manifests in %s: %w", strings.Join(*dirs, ", "), err)
-		}
-		return nil
-	}
-	return command
-}
-
-func spreadPods() *cobra.Command {
-	command := &cobra.Command{
-		Use:   "spread-pods",
-		Short: "Move pods that share an availability zone to others; a failure is only logged",
-	}
-	path := requirePath(command, "kubeconfig", "kubeconfig of the identity that evicts")
-	namespace := command.Flags().String("namespace", "", "namespace of the pods")
-	selector := command.Flags().String("selector", "", "label selector of the pods")
-	timeout := timeoutFlag(command, time.Minute, "for each pod that is moved")
-	require(command, "namespace", "selector")
-	command.RunE = func(command *cobra.Command, _ []string) error {
-		client, err := kubeconfig.ClientWithin(*path, *timeout/2) // of each request
-		if err != nil {
-			return err
-		}
-		pods := podspread.Pods{Client: client, Namespace: *namespace, Selector: *selector, Timeout: *timeout}
-		if err := pods.Spread(command.Context(), slog.Default()); err != nil {
-			slog.Warn("pods are not spread over zones; the next deploy tries it again", "reason", err)
 		}
 		return nil
 	}

@@ -63,7 +63,6 @@ func newCommand() *cobra.Command {
 		settleEtcd(),
 		signKubeletCSRs(),
 		smokeTest(),
-		spreadPods(),
 		startKeys(),
 		stopProcess(),
 		waitNode(),

@@ -41,7 +41,7 @@ func TestRefusesWrongArguments(t *testing.T) {
 				"join-etcd, keep-certificates, keep-firewall, keep-node-labels, keep-settings, kms-plugin, " +
 				"leave-etcd, move-etcd-leader, prepare-etcd, prepare-vxlan, publish-issuer, " +
 				"register-csi-driver, renew-kubelet-certificates, return-node, settle-etcd, sign-kubelet-csrs, " +
-				"smoke-test, spread-pods, start-keys, stop-process, wait-node, wait-ready, write-files",
+				"smoke-test, start-keys, stop-process, wait-node, wait-ready, write-files",
 		},
 		"unknown command": {[]string{"frobnicate"}, `"frobnicate"`},
 		"unknown flag":    {[]string{"wait-node", "--nope"}, "--nope"},
