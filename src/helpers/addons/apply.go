@@ -36,6 +36,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 
@@ -64,9 +65,6 @@ type Options struct {
 	// EtcdMembers are addresses, HOST:PORT. The wait for the API server ends with a *readywait.NoQuorumError while too
 	// few of them accept connections.
 	EtcdMembers []string
-	// Administrator is a member of system:masters, which is used only if something differs that the identity of Apply
-	// cannot change; nil if there is none.
-	Administrator *rest.Config
 	// KeepObsolete leaves objects that are no longer in the manifests in place, and in the inventory, for a later Apply
 	// without it. APIServices are deleted nevertheless: nothing requires one, and while the programs behind it are
 	// being stopped, the API fails for all its clients that list what it serves, such as the deletion of namespaces.
@@ -90,7 +88,7 @@ func (r Result) String() string {
 	)
 }
 
-// Apply makes the cluster match the manifests. It is idempotent, safe to run again after any failure, and waits for
+// Apply makes the cluster match the manifests, as a member of system:masters. It is idempotent, safe to run again after any failure, and waits for
 // another Apply that runs at the same time.
 func Apply(ctx context.Context, config *rest.Config, options Options, log *slog.Logger) (Result, error) {
 	return apply(ctx, config, options, inventoryName, log)
@@ -113,14 +111,11 @@ func apply(
 	slices.SortStableFunc(objects, func(a, b Object) int {
 		return order(a.GroupVersionKind().GroupKind()) - order(b.GroupVersionKind().GroupKind())
 	})
-	a, err := newApplier(config, options.Administrator, inventory, log)
+	a, err := newApplier(config, inventory, log)
 	if err != nil {
 		return Result{}, err
 	}
 	if err := a.waitForAPI(ctx, options.EtcdMembers); err != nil {
-		return Result{}, err
-	}
-	if err := a.ensureRole(ctx, objects); err != nil {
 		return Result{}, err
 	}
 	if err := a.validate(ctx, objects); err != nil {
@@ -147,9 +142,8 @@ func apply(
 
 // applier holds the clients and the state of one Apply.
 type applier struct {
-	own, administrator access
-	// withheld means that there is no administrator: it is the own identity.
-	withheld      bool
+	client        kubernetes.Interface
+	dynamic       dynamic.Interface
 	mapper        meta.ResettableRESTMapper
 	log           *slog.Logger
 	inventoryName string
@@ -159,21 +153,23 @@ type applier struct {
 	keepObsolete bool
 }
 
-func newApplier(config, administrator *rest.Config, inventoryName string, log *slog.Logger) (*applier, error) {
-	own, err := newAccess(config)
+func newApplier(config *rest.Config, inventoryName string, log *slog.Logger) (*applier, error) {
+	config = rest.CopyConfig(config)
+	config.QPS, config.Timeout = -1, requestTimeout // maxRequests is the limit
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("API client: %w", err)
 	}
-	a := &applier{
-		own: own, administrator: own, withheld: administrator == nil,
-		mapper:        restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(own.client.Discovery())),
+	dynamicClient, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("API client: %w", err)
+	}
+	return &applier{
+		client: client, dynamic: dynamicClient,
+		mapper:        restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery())),
 		log:           log,
 		inventoryName: inventoryName,
-	}
-	if administrator != nil {
-		a.administrator, err = newAccess(administrator)
-	}
-	return a, err
+	}, nil
 }
 
 // applyAndPrune changes the cluster. It writes the inventory before and after.
@@ -259,7 +255,7 @@ type state struct{ before, after *unstructured.Unstructured }
 
 func (a *applier) applyOne(ctx context.Context, object Object) (state, error) {
 	before, err := a.get(ctx, object.key(), object.GroupVersionKind().Version)
-	if err != nil || a.upToDate(object, before) {
+	if err != nil || upToDate(object, before) {
 		return state{before, before}, err
 	}
 	after, err := a.patch(ctx, object, nil)
@@ -314,15 +310,11 @@ func explain(err error) error {
 
 // patch applies one object; dryRun is nil or [All].
 func (a *applier) patch(ctx context.Context, object Object, dryRun []string) (*unstructured.Unstructured, error) {
-	kind := object.key().GroupKind
-	if !isHarmless(kind) {
-		annotated, err := withDigest(object)
-		if err != nil {
-			return nil, err
-		}
-		object = annotated
+	object, err := withDigest(object)
+	if err != nil {
+		return nil, err
 	}
-	resource, err := a.resource(a.writer(kind), object.key(), object.GroupVersionKind().Version)
+	resource, err := a.resource(object.key(), object.GroupVersionKind().Version)
 	if err != nil {
 		return nil, err
 	}
@@ -338,16 +330,23 @@ func (a *applier) patch(ctx context.Context, object Object, dryRun []string) (*u
 		})
 		return err
 	})
-	return applied, a.explainForbidden(err)
+	return applied, explainForbidden(err)
+}
+
+// explainForbidden says who is permitted everything.
+func explainForbidden(err error) error {
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf(
+			"%w; tls.client of the job kubernetes-addons must be a certificate of the organization system:masters, such "+
+				"as the variable tls_kubernetes_bootstrap of manifests/kubernetes.yml", err,
+		)
+	}
+	return err
 }
 
 // get returns the live object of a manifest, or nil if the object, its namespace or its kind does not exist.
 func (a *applier) get(ctx context.Context, k key, version string) (*unstructured.Unstructured, error) {
-	return a.getAs(ctx, a.own, k, version)
-}
-
-func (a *applier) getAs(ctx context.Context, who access, k key, version string) (*unstructured.Unstructured, error) {
-	resource, err := a.resource(who, k, version)
+	resource, err := a.resource(k, version)
 	if meta.IsNoMatchError(err) {
 		return nil, nil
 	}
@@ -366,7 +365,7 @@ func (a *applier) getAs(ctx context.Context, who access, k key, version string) 
 }
 
 // resource returns the client for an object. An empty version means the version that the server prefers.
-func (a *applier) resource(who access, k key, version string) (dynamic.ResourceInterface, error) {
+func (a *applier) resource(k key, version string) (dynamic.ResourceInterface, error) {
 	var versions []string
 	if version != "" {
 		versions = append(versions, version)
@@ -376,9 +375,9 @@ func (a *applier) resource(who access, k key, version string) (dynamic.ResourceI
 		return nil, err
 	}
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
-		return who.dynamic.Resource(mapping.Resource).Namespace(k.Namespace), nil
+		return a.dynamic.Resource(mapping.Resource).Namespace(k.Namespace), nil
 	}
-	return who.dynamic.Resource(mapping.Resource), nil
+	return a.dynamic.Resource(mapping.Resource), nil
 }
 
 // retry repeats a request while the API server is unavailable or overloaded, until ctx ends.

@@ -18,10 +18,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	rbacac "k8s.io/client-go/applyconfigurations/rbac/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -84,6 +87,16 @@ status: {acceptedNames: {kind: "", plural: ""}, conditions: [], storedVersions: 
 `
 	widgetManifest = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w, namespace: addons}\nspec: {size: " +
 		"3}\n"
+)
+
+const (
+	settingsManifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: default}\ndata: " +
+		"{size: small}\n"
+	secretManifest = "apiVersion: v1\nkind: Secret\nmetadata: {name: mine, namespace: default}\nstringData: " +
+		"{password: x}\ndata: {wrapped: \"d3Jh\\ncHBlZA==\"}\n"
+	aggregatedManifest = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n" +
+		"metadata: {name: addons-view}\naggregationRule: {clusterRoleSelectors: [{matchLabels: {addons: view}}]}\n" +
+		"rules: []\n"
 )
 
 // bench is a cluster with the addons of one test.
@@ -181,6 +194,10 @@ func TestAgainstRealAPIServer(t *testing.T) {
 	cases := map[string]func(bench){
 		"applies in order, changes nothing the second time, prunes": everything,
 		"changes its own fields only":                               fields,
+		"changes nothing that the server stores in another form":    otherForm,
+		"undoes changes by hand":                                    changedByHand,
+		"deletes the role of the second identity of earlier builds": formerIdentity,
+		"says which certificate it requires":                        forbidden,
 		"changes nothing if one object is invalid":                  validation,
 		"forgets nothing when it is interrupted":                    interrupted,
 		"leaves objects of others":                                  foreign,
@@ -422,6 +439,74 @@ func (b bench) inventory(name string) []entry {
 		b.t.Fatal(err)
 	}
 	return entries
+}
+
+func otherForm(b bench) {
+	files := map[string]string{"1.yaml": secretManifest, "2.yaml": aggregatedManifest, "3.yaml": settingsManifest}
+	b.must("inventory-form", files, Result{Created: 3})
+	b.must("inventory-form", files, Result{Unchanged: 3})
+	files["3.yaml"] = strings.Replace(settingsManifest, "small", "large", 1)
+	b.must("inventory-form", files, Result{Changed: 1, Unchanged: 2})
+	delete(files, "3.yaml")
+	b.must("inventory-form", files, Result{Unchanged: 2, Pruned: 1})
+}
+
+func changedByHand(b bench) {
+	files := map[string]string{"1.yaml": strings.ReplaceAll(rbacManifest, "addon", "by-hand")}
+	result, err := b.apply("inventory-hand", files)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	everything := []byte(`{"rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["*"]}]}`)
+	if _, err := b.client.RbacV1().ClusterRoles().Patch(
+		context.Background(), "by-hand", types.MergePatchType, everything, metav1.PatchOptions{},
+	); err != nil {
+		b.t.Fatal(err)
+	}
+	b.must("inventory-hand", files, Result{Changed: 1, Unchanged: result.Created - 1})
+}
+
+// formerIdentity is a cluster that a build with two identities has deployed: its role and binding are in no inventory.
+func formerIdentity(b bench) {
+	ctx, roles := context.Background(), b.client.RbacV1()
+	manager := metav1.ApplyOptions{FieldManager: FieldManager}
+	role := rbacac.ClusterRole(formerRole)
+	binding := rbacac.ClusterRoleBinding(formerRole).WithRoleRef(
+		rbacac.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("ClusterRole").WithName(formerRole),
+	)
+	if _, err := roles.ClusterRoles().Apply(ctx, role, manager); err != nil {
+		b.t.Fatal(err)
+	}
+	if _, err := roles.ClusterRoleBindings().Apply(ctx, binding, manager); err != nil {
+		b.t.Fatal(err)
+	}
+	files := map[string]string{"1.yaml": configMap("default", "former-marker", "x")}
+	b.keepObsolete = true
+	b.must("inventory-former", files, Result{Created: 1})
+	if _, err := roles.ClusterRoles().Get(ctx, formerRole, metav1.GetOptions{}); err != nil {
+		b.t.Errorf("while other VMs are to be updated: %v", err)
+	}
+	b.keepObsolete = false
+	b.must("inventory-former", files, Result{Unchanged: 1, Pruned: 2})
+	for what, err := range map[string]error{
+		"role":    errorOf(roles.ClusterRoles().Get(ctx, formerRole, metav1.GetOptions{})),
+		"binding": errorOf(roles.ClusterRoleBindings().Get(ctx, formerRole, metav1.GetOptions{})),
+	} {
+		if !apierrors.IsNotFound(err) {
+			b.t.Errorf("the %s of the second identity: %v", what, err)
+		}
+	}
+}
+
+func errorOf[T any](_ T, err error) error { return err }
+
+func forbidden(b bench) {
+	config := rest.CopyConfig(b.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "kubernetes-addons", Groups: []string{"system:authenticated"}}
+	_, err := b.applyWith(config, "inventory-forbidden", map[string]string{"1.yaml": settingsManifest})
+	if err == nil || !strings.Contains(err.Error(), "tls.client") || !strings.Contains(err.Error(), "system:masters") {
+		b.t.Errorf("a certificate of another group: %v", err)
+	}
 }
 
 func foreign(b bench) {

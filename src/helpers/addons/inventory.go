@@ -48,8 +48,7 @@ func (e entry) key() key {
 // previous and the new objects, and again afterwards. An apply that is interrupted therefore forgets nothing; at worst
 // the inventory lists an object that was never created.
 type inventory struct {
-	// client reads and changes the ConfigMap; creator creates it.
-	client, creator kubernetes.Interface
+	client kubernetes.Interface
 	// retry repeats requests while the API server is unavailable.
 	retry   func(ctx context.Context, request func() error) error
 	name    string
@@ -59,8 +58,7 @@ type inventory struct {
 
 func (a *applier) readInventory(ctx context.Context) (*inventory, error) {
 	i := &inventory{
-		client:  a.own.client,
-		creator: a.administrator.client,
+		client:  a.client,
 		retry:   a.retry,
 		name:    a.inventoryName,
 		entries: map[key]entry{},
@@ -144,7 +142,7 @@ func (i *inventory) send(ctx context.Context, text string) (*corev1.ConfigMap, e
 			ConfigMaps(inventoryNamespace).
 			Update(ctx, changed, metav1.UpdateOptions{FieldManager: FieldManager})
 	}
-	return i.creator.CoreV1().ConfigMaps(inventoryNamespace).Create(ctx, &corev1.ConfigMap{
+	return i.client.CoreV1().ConfigMaps(inventoryNamespace).Create(ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:      i.name,
 			Namespace: inventoryNamespace,

@@ -133,7 +133,7 @@ func TestExpandWithoutAnyImage(t *testing.T) {
 
 // TestObjectsOfOtherSourcesAreNotInManifests: before the API server is asked.
 func TestObjectsOfOtherSourcesAreNotInManifests(t *testing.T) {
-	dir := directory(t, map[string]string{"1.yaml": harmlessManifest})
+	dir := directory(t, map[string]string{"1.yaml": settingsManifest})
 	objects, err := Load([]string{dir}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,11 +32,14 @@ const (
 	keep
 )
 
+// formerRole is the role, and its binding, of a second identity with which earlier builds applied what gives no
+// permissions.
+const formerRole = "kubernetes.bosh.io:kubernetes-addons"
+
 var apiServiceKind = schema.GroupKind{Group: "apiregistration.k8s.io", Kind: "APIService"}
 
-// prune deletes objects of the inventory that are not in the manifests, in the order of pruneOrder. The
-// administrator does, because the own identity has no permissions for objects that are not in the manifests. Of what
-// that identity could not have written, only objects that were applied are deleted: it can write the inventory.
+// prune deletes objects of the inventory that are not in the manifests, in the order of pruneOrder, and what earlier
+// builds have applied without noting it.
 func (a *applier) prune(ctx context.Context, objects []Object) error {
 	wanted := map[key]bool{}
 	for _, object := range objects {
@@ -45,6 +49,11 @@ func (a *applier) prune(ctx context.Context, objects []Object) error {
 	for k, e := range a.inventory.entries {
 		if !wanted[k] && (!a.keepObsolete || k.GroupKind == apiServiceKind) {
 			obsolete = append(obsolete, e)
+		}
+	}
+	if !a.keepObsolete {
+		for _, kind := range []string{"ClusterRole", "ClusterRoleBinding"} {
+			obsolete = append(obsolete, entry{Group: rbacv1.GroupName, Kind: kind, Name: formerRole})
 		}
 	}
 	slices.SortFunc(obsolete, func(x, y entry) int {
@@ -72,7 +81,7 @@ func pruneOrder(kind schema.GroupKind) int {
 }
 
 func (a *applier) pruneOne(ctx context.Context, e entry) error {
-	live, err := a.getAs(ctx, a.administrator, e.key(), "")
+	live, err := a.get(ctx, e.key(), "")
 	if live == nil && err == nil {
 		delete(a.inventory.entries, e.key())
 		return nil
@@ -82,12 +91,8 @@ func (a *applier) pruneOne(ctx context.Context, e entry) error {
 	if err == nil {
 		todo, reason, err = a.decide(ctx, e, live)
 	}
-	if a.withheld && apierrors.IsForbidden(err) && isKeptInUse(e.key().GroupKind) {
-		// It may have been kept for years, and must not fail each deploy for that.
-		todo, reason, err = keep, "only an administrator can see whether it is in use: deploy with tls.bootstrap", nil
-	}
 	if err != nil {
-		return a.explainForbidden(err)
+		return explainForbidden(err)
 	}
 	if todo != remove {
 		a.result.Kept++
@@ -106,11 +111,6 @@ func (a *applier) pruneOne(ctx context.Context, e entry) error {
 	return nil
 }
 
-// isKeptInUse reports whether an obsolete object of this kind stays while it holds objects of others.
-func isKeptInUse(kind schema.GroupKind) bool {
-	return kind == definitionKind || kind == schema.GroupKind{Kind: "Namespace"}
-}
-
 // decide implements the rules in the package's documentation.
 func (a *applier) decide(
 	ctx context.Context, e entry, live *unstructured.Unstructured,
@@ -118,7 +118,7 @@ func (a *applier) decide(
 	switch {
 	case e.Foreign:
 		return forget, "it existed before it was first applied", nil
-	case (e.UID != live.GetUID() || !isHarmless(e.key().GroupKind)) && !appliedByUs(live):
+	case !appliedByUs(live):
 		return forget, "someone else has created it, or has taken over its fields", nil
 	case live.GetAnnotations()[pruneAnnotation] == "false":
 		return forget, "it has the annotation " + pruneAnnotation + `: "false"`, nil
@@ -152,7 +152,7 @@ func (a *applier) decideNamespace(ctx context.Context, name string) (action, str
 
 // foreignContent returns the name of one foreign object in a namespace, or "" if there is none; see isForeign.
 func (a *applier) foreignContent(ctx context.Context, namespace string) (string, error) {
-	lists, err := a.administrator.client.Discovery().ServerPreferredResources()
+	lists, err := a.client.Discovery().ServerPreferredResources()
 	if err != nil {
 		return "", fmt.Errorf("check whether namespace %s is empty: %w", namespace, err)
 	}
@@ -165,7 +165,7 @@ func (a *applier) foreignContent(ctx context.Context, namespace string) (string,
 			return "", err
 		}
 		for _, resource := range list.APIResources {
-			items, err := a.administrator.dynamic.Resource(version.WithResource(resource.Name)).
+			items, err := a.dynamic.Resource(version.WithResource(resource.Name)).
 				Namespace(namespace).
 				List(ctx, metav1.ListOptions{})
 			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
@@ -219,7 +219,7 @@ func (a *applier) decideDefinition(ctx context.Context, live *unstructured.Unstr
 		return keep, "", err
 	}
 	defined := schema.GroupVersionResource{Group: group, Version: mapping.GroupVersionKind.Version, Resource: plural}
-	items, err := a.administrator.dynamic.Resource(defined).List(ctx, metav1.ListOptions{Limit: 1})
+	items, err := a.dynamic.Resource(defined).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return keep, "", fmt.Errorf("check whether there are %s: %w", plural, err)
 	}
@@ -233,7 +233,7 @@ func (a *applier) decideDefinition(ctx context.Context, live *unstructured.Unstr
 
 // delete deletes the live object, not one that has since been recreated, and waits until it is gone.
 func (a *applier) delete(ctx context.Context, k key, live *unstructured.Unstructured) error {
-	resource, err := a.resource(a.administrator, k, "")
+	resource, err := a.resource(k, "")
 	if err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (a *applier) delete(ctx context.Context, k key, live *unstructured.Unstruct
 		return err
 	}
 	return a.waitFor(ctx, k.String()+" to be deleted", func() error {
-		left, err := a.getAs(ctx, a.administrator, k, "")
+		left, err := a.get(ctx, k, "")
 		if err != nil || left == nil || left.GetUID() != uid {
 			return err
 		}

@@ -84,7 +84,7 @@ func (a *applier) validateOne(ctx context.Context, object Object, planned defini
 		return nil // the kind has not been defined yet
 	}
 	live, err := a.get(ctx, object.key(), gvk.Version)
-	if err != nil || a.upToDate(object, live) {
+	if err != nil || upToDate(object, live) {
 		return err
 	}
 	_, err = a.patch(ctx, object, []string{metav1.DryRunAll})
@@ -103,7 +103,7 @@ func (a *applier) mapping(ctx context.Context, gvk schema.GroupVersionKind) (*me
 
 func (a *applier) namespaceExists(ctx context.Context, name string) (bool, error) {
 	err := a.retry(ctx, func() error {
-		_, err := a.own.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+		_, err := a.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 		return err
 	})
 	if apierrors.IsNotFound(err) {

@@ -40,20 +40,17 @@ func (a *applier) waitWithQuorum(ctx context.Context, members []string, what str
 }
 
 // waitForAPI waits until the API server is ready and has created the namespaces of a new cluster, which follows a
-// moment later. In a new cluster only the administrator can see them.
+// moment later.
 func (a *applier) waitForAPI(ctx context.Context, etcdMembers []string) error {
 	return a.waitWithQuorum(ctx, etcdMembers, "the API server", func() error {
-		body, err := a.own.client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		body, err := a.client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 		if err != nil {
 			return fmt.Errorf("%w %s", err, body)
 		}
 		for _, name := range []string{metav1.NamespaceSystem, metav1.NamespaceDefault} {
-			_, err := a.own.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+			_, err := a.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 			if apierrors.IsForbidden(err) {
-				_, err = a.administrator.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-			}
-			if apierrors.IsForbidden(err) {
-				return poll.Permanent(a.explainForbidden(err))
+				return poll.Permanent(explainForbidden(err))
 			}
 			if err != nil {
 				return err

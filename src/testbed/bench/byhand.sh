@@ -44,7 +44,6 @@ await etcd listens 2379
 begin kube-apiserver
 await kube-apiserver kubectl --kubeconfig $jobs/kubectl/config/kubeconfig.json get --raw /readyz
 "$packages/helpers/bin/kube-tools" apply-addons --kubeconfig=$jobs/kubernetes-addons/config/kubeconfig.json \
-  --bootstrap-certificate=$jobs/kubernetes-addons/config/bootstrap.pem --bootstrap-key=$jobs/kubernetes-addons/config/bootstrap.key \
   --dir=$jobs/kubernetes-addons/config/manifests --images=$packages/images/images.json --timeout=5m >addons.log 2>&1 &
 begin kube-controller-manager kube-scheduler kubelet-csr-approver kubelet-signer node-labeler kube-proxy
 await kubelet-csr-approver listens 6444

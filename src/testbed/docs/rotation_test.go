@@ -93,22 +93,6 @@ func TestSnapshotOfAnotherKeyNamesAllOpsFiles(t *testing.T) {
 	}
 }
 
-// TestRestoreDeploysWithTheBootstrapCertificateFirst: post-start of kubernetes-addons, which runs when control VMs are
-// recreated or restarted, must write what the snapshot has otherwise.
-func TestRestoreDeploysWithTheBootstrapCertificateFirst(t *testing.T) {
-	_, restore, _ := strings.Cut(read(t, "docs/operations.md"), "\n## Restore\n")
-	last := 0
-	for _, step := range []string{
-		"bbr/post-restore-unlock'\n", "deploy without it first", "recreate control`", "restart control`",
-	} {
-		at := strings.Index(restore, step)
-		if at < last {
-			t.Errorf("docs/operations.md has %q at %d, after %d", step, at, last)
-		}
-		last = at
-	}
-}
-
 // TestRotationOfCAsCanBeRepeated runs the commands of docs/operations.md as an operator does whose deploys fail once:
 // each step twice. What CredHub signs with then does not go back to the old version.
 func TestRotationOfCAsCanBeRepeated(t *testing.T) {

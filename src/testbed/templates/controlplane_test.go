@@ -376,8 +376,7 @@ func applyAddons(t *testing.T) {
 		eventually.Succeeds(t, time.Minute, "apply "+path, func() error {
 			_, err := kubectl(
 				"--kubeconfig=/var/vcap/jobs/kubernetes-addons/config/kubeconfig.json",
-				"--client-certificate=/var/vcap/jobs/kubernetes-addons/config/bootstrap.pem",
-				"--client-key=/var/vcap/jobs/kubernetes-addons/config/bootstrap.key", "apply", "--server-side",
+				"apply", "--server-side",
 				"--force-conflicts", "--validate=strict", "-f", path,
 			)
 			return err

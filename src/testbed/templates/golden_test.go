@@ -393,9 +393,6 @@ var everything = map[string]values{
 			"extra_server_blocks": corednsBlocks,
 		},
 		"manifests": "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: mine\n",
-		"tls": values{
-			"bootstrap": values{"certificate": "bootstrap certificate", "private_key": "bootstrap key"},
-		},
 	},
 	"pod-roles": {
 		"issuer": "https://s3.cn-north-1.amazonaws.com.cn/prod.issuer", "bucket": "prod.issuer", "region": "cn-north-1",

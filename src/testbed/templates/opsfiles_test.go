@@ -911,22 +911,6 @@ var opsCases = withProviders(map[string]opsCase{
 			t.Errorf("the audit policy is %v", policy)
 		}
 	}},
-	"withhold-bootstrap-certificate.yml": {
-		deployment{ops: []string{"withhold-bootstrap-certificate.yml"}},
-		func(t *testing.T, p *director.Plan) {
-			control := group(t, p, "control")
-			if key := strings.TrimSpace(
-				string(file(t, control, "kubernetes-addons", "config/bootstrap.key")),
-			); key != "" {
-				t.Errorf("the key is still there: %s", key)
-			}
-			if script := string(
-				file(t, control, "kubernetes-addons", "bin/apply"),
-			); strings.Contains(script, "--bootstrap") {
-				t.Errorf("post-start uses it:\n%s", script)
-			}
-		},
-	},
 	"set-pod-security-defaults.yml": {
 		deployment{
 			ops: []string{"set-pod-security-defaults.yml"},

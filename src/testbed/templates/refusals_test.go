@@ -1823,12 +1823,6 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{"administrator_groups", "system:authenticated"},
 		},
 		{
-			"bootstrap certificate without key",
-			"kubernetes-addons",
-			values{"tls": values{"bootstrap": values{"certificate": "x"}}},
-			[]string{"tls.bootstrap has only certificate", "or neither"},
-		},
-		{
 			"a map of classes",
 			"ebs-csi-controller",
 			values{"storage_classes": values{"name": "gp3"}},

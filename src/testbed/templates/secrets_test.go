@@ -101,7 +101,7 @@ var secrets = map[string]struct {
 	"kubelet-signer": {ownUser, []string{"config/client.key", "config/kubelet_ca.key"}},
 	"kubernetes-addons": {
 		onlyRoot,
-		[]string{"config/bootstrap.key", "config/client.key", "config/manifests/90-operator.yml"},
+		[]string{"config/client.key", "config/manifests/90-operator.yml"},
 	},
 	"node-labeler": {ownUserUnderBPM, []string{"config/client.key"}},
 	"pod-roles":    {onlyRoot, nil},
@@ -156,7 +156,6 @@ var secretsIn = map[string]values{
 	"kubelet": {"proxy": values{"https_proxy": "http://user:" + secret + "@proxy.example:3128"}},
 	"kubernetes-addons": {
 		"manifests": "apiVersion: v1\nkind: Secret\nmetadata:\n  name: mine\nstringData:\n  password: " + secret + "\n",
-		"tls":       values{"bootstrap": values{"certificate": "certificate", "private_key": secret}},
 	},
 }
 

@@ -289,23 +289,19 @@ func TestAPIServerAcceptsTheManifests(t *testing.T) {
 func applyTwice(t *testing.T, cluster *kubetest.Cluster, manifests []*unstructured.Unstructured) {
 	t.Helper()
 	objects := addonstest.Objects(manifests)
-	apply := func(administrator bool) addons.Result {
+	apply := func() addons.Result {
 		t.Helper()
 		options := addons.Options{Objects: objects, Timeout: timeout}
-		if administrator {
-			options.Administrator = cluster.AdminConfig()
-		}
-		result, err := addons.Apply(t.Context(), cluster.ConfigFor("kubernetes-addons"), options, logger(t))
+		result, err := addons.Apply(t.Context(), cluster.AdminConfig(), options, logger(t))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return result
 	}
-	if result := apply(true); result.Created+result.Changed+result.Unchanged != len(objects) {
+	if result := apply(); result.Created+result.Changed+result.Unchanged != len(objects) {
 		t.Errorf("applied %s of %d objects", result, len(objects))
 	}
-	// The own identity of the job has the permissions that this requires.
-	if result := apply(false); result.Unchanged != len(objects) {
+	if result := apply(); result.Unchanged != len(objects) {
 		t.Errorf("applied again: %s of %d objects", result, len(objects))
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
 
 	"kubernetes-release/addons"
 	"kubernetes-release/etcdmembers"
@@ -18,7 +17,7 @@ func applyAddons() *cobra.Command {
 		Use:   "apply-addons",
 		Short: "Apply directories of manifests and delete objects that are no longer in them",
 	}
-	path := requirePath(command, "kubeconfig", "kubeconfig of the identity that applies")
+	path := requirePath(command, "kubeconfig", "kubeconfig of a member of system:masters")
 	dirs := command.Flags().StringArray("dir", nil, "directory with manifests: *.yaml, *.yml, *.json; can be repeated")
 	images := command.Flags().
 		String("images", "", "JSON file that maps names to image references, for ${image:NAME} in manifests")
@@ -26,11 +25,6 @@ func applyAddons() *cobra.Command {
 	driverConfig := command.Flags().String("csi-driver", "", driverUsage)
 	keepObsolete := command.Flags().
 		Bool("keep-obsolete", false, "do not delete objects that are no longer in the directory")
-	certificate := command.Flags().
-		String("bootstrap-certificate", "", "client certificate of a member of system:masters, which applies what "+
-			"the identity of --kubeconfig may not")
-	key := command.Flags().String("bootstrap-key", "", "private key of --bootstrap-certificate")
-	command.MarkFlagsRequiredTogether("bootstrap-certificate", "bootstrap-key")
 	members := etcdMembersFlag(command)
 	timeout := timeoutFlag(command, 0, "for everything, including the wait for the API server")
 	require(command, "dir", "timeout")
@@ -53,10 +47,6 @@ func applyAddons() *cobra.Command {
 		config, err := kubeconfig.Load(*path)
 		if err != nil {
 			return err
-		}
-		if *certificate != "" {
-			options.Administrator = rest.CopyConfig(config)
-			options.Administrator.CertFile, options.Administrator.KeyFile = *certificate, *key
 		}
 		_, err = addons.Apply(command.Context(), config, options, slog.Default())
 		if err := etcdmembers.ExplainNoSpace(noQuorumIsNoError(err)); err != nil {
