@@ -88,8 +88,8 @@ func (r Result) String() string {
 	)
 }
 
-// Apply makes the cluster match the manifests, as a member of system:masters. It is idempotent, safe to run again after any failure, and waits for
-// another Apply that runs at the same time.
+// Apply makes the cluster match the manifests, as a member of system:masters. It is idempotent, safe to run again after
+// any failure, and waits for another Apply that runs at the same time.
 func Apply(ctx context.Context, config *rest.Config, options Options, log *slog.Logger) (Result, error) {
 	return apply(ctx, config, options, inventoryName, log)
 }

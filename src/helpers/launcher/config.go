@@ -79,7 +79,7 @@ type Config struct {
 	// UserDirs are directories that check gives to the user with everything in them; it creates those that are missing.
 	UserDirs []string `json:"user_dirs"`
 	// WritablePaths are where the process can write to files; paths that do not exist are left out. Without this field
-	// it can write wherever its user can. With it, a process with a user of its own sees no files of other jobs.
+	// it can write wherever its user can.
 	WritablePaths []string `json:"writable_paths"`
 	// LockFiles are created empty if they do not exist, so that the process can write to them in a directory in which
 	// it cannot.

@@ -13,8 +13,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"kubernetes-release/internal/bosh"
 )
 
 // capabilities are the kernel's capabilities by their names in capabilities(7), without CAP_.
@@ -280,46 +278,12 @@ func keepCapabilities(names []string, ambient bool) error {
 	return nil
 }
 
-// restrictView gives the thread a view of the file system in which it can write to the configured paths only. A process
-// with a user of its own sees no other job's files: as a member of the group vcap, without which it could enter no
-// directory of a job, it could read those that the agent gives to that group, also of other releases.
+// restrictView gives the thread a view of the file system in which it can write to the configured paths only.
 func (c *Config) restrictView() error {
 	if err := privateMounts(); err != nil {
 		return err
 	}
-	if c.UserID != 0 {
-		if err := hideOtherJobs(bosh.DefaultRoot.Path("data/jobs"), filepath.Dir(c.PrivateDir)); err != nil {
-			return fmt.Errorf("hide other jobs: %w", err)
-		}
-	}
 	return readOnlyExcept(c.WritablePaths)
-}
-
-// hideOtherJobs mounts an empty directory over that of all jobs, and the job's own into it, if it is there.
-func hideOtherJobs(jobs, own string) error {
-	resolved, err := filepath.EvalSymlinks(own)
-	if err != nil {
-		return err
-	}
-	if !strings.HasPrefix(resolved, jobs+"/") {
-		return nil
-	}
-	tree, err := unix.OpenTree(
-		unix.AT_FDCWD, resolved, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE,
-	)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = unix.Close(tree) }()
-	if err := unix.Mount(
-		"tmpfs", jobs, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=64k,mode=0755",
-	); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(resolved, 0o755); err != nil { //nolint:gosec // empty; what is mounted there has its own mode
-		return err
-	}
-	return unix.MoveMount(tree, "", unix.AT_FDCWD, resolved, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
 // privateMounts gives the thread a mount namespace of its own. What is mounted or unmounted on the VM later is seen in

@@ -810,8 +810,8 @@ func segmentSize(t *testing.T, connection net.Conn) int {
 	return size
 }
 
-// TestPodsDoNotReachPortsOfTheControlPlane tries etcd, its peers and the endpoint at which VMs join, and kubelets where an
-// operator has closed them.
+// TestPodsDoNotReachPortsOfTheControlPlane tries etcd, its peers and the endpoint at which VMs join, and kubelets where
+// an operator has closed them.
 func TestPodsDoNotReachPortsOfTheControlPlane(t *testing.T) {
 	w := newWorld(t)
 	w.node.serve(t, 2379, 6444, 10250)

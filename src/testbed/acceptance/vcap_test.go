@@ -40,8 +40,7 @@ func TestVcapGetsNothing(t *testing.T) {
 			"/run/kubernetes-bosh/kube-proxy", "/var/vcap/sys/log/kubelet", "/var/vcap/sys/log/containerd",
 			"/var/vcap/sys/log/flannel",
 			"/var/vcap/sys/log/cloud-provider", "/var/vcap/sys/log/kube-proxy", "/run/kubernetes-bosh/network-policy",
-			"/var/vcap/sys/log/network-policy", "/var/vcap/data/bpm", "/var/vcap/sys/run/bpm",
-			"/var/vcap/sys/run/bpm-runc",
+			"/var/vcap/sys/log/network-policy",
 		} {
 			if out := asVcap(
 				fmt.Sprintf(`test -w %s && echo writable; true`, path),

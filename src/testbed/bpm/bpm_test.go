@@ -263,7 +263,8 @@ done; true`, "")
 	expect(t, v, begin+`bpm stop web; tail -1 sys/log/web/web.stdout.log; stat -c %u store/web`, "got TERM\n1900000003")
 }
 
-// TestLogsFollowNoLinks: as bpm since 1.4.30, the stand-in opens no log by a link of vcap's, also when it stops a process.
+// TestLogsFollowNoLinks: as bpm since 1.4.30, the stand-in opens no log by a link of vcap's, also when it stops a
+// process.
 func TestLogsFollowNoLinks(t *testing.T) {
 	const config = "processes:\n- name: web\n  executable: /bin/sleep\n  args: [1000]\n"
 	v := machine(t, map[string]map[string]string{"web": {"config/bpm.yml": config}})
@@ -276,34 +277,6 @@ rm web.stdout.log; bpm start web; link bpm.log; bpm stop web 2>&1 | grep -o 'ref
 rm bpm.log; bpm stop web; stat -c %U /etc/key; cat /etc/key`,
 		"refusing to open symlink at /var/vcap/sys/log/web/web.stdout.log:\n"+
 			"refusing to open symlink at /var/vcap/sys/log/web/bpm.log:\nroot\nsecret")
-}
-
-// TestProcessesOfOtherUsersSeeTheirJobOnly: a process that monit runs with the launcher, as a user of its own, is a
-// member of the group vcap, which can read what the agent has rendered for other jobs.
-func TestProcessesOfOtherUsersSeeTheirJobOnly(t *testing.T) {
-	const flags = `{"process": "dns", "executable": "/var/vcap/jobs/dns/bin/look", "flag_check": "none",
-  "user_id": 1900000002, "capabilities": [], "writable_paths": [], "private_dir": "/var/vcap/jobs/dns/config",
-  "directories": [{"path": "/var/vcap/sys/run/dns", "mode": "0755"}], "log_dir": "/var/vcap/sys/log/dns",
-  "pidfile": "/var/vcap/sys/run/dns/dns.pid"}`
-	const look = `#!/bin/bash
-id -G
-for file in /var/vcap/jobs/*/config/secret /var/vcap/data/jobs/*/*/config/secret; do cat $file 2>/dev/null; done
-ls /var/vcap/data/jobs; ls /var/vcap/packages
-touch /var/vcap/data/jobs/new 2>/dev/null && echo writable
-while :; do sleep 0.2; done
-`
-	v := machine(t, map[string]map[string]string{
-		"dns": {
-			"config/flags.json": flags, "config/secret": "own\n", "bin/look": look,
-			"bin/kube-launcher": launcherProgram(t),
-		},
-		"bosh-dns": {"config/secret": "key of another\n"},
-	})
-	expect(t, v, `cd /var/vcap; jobs/dns/bin/kube-launcher start jobs/dns/config/flags.json 2>/dev/null
-for i in {1..100}; do grep -q tool sys/log/dns/dns.stdout.log && break; sleep 0.1; done
-cat sys/log/dns/dns.stdout.log; cat jobs/bosh-dns/config/secret
-jobs/dns/bin/kube-launcher stop jobs/dns/config/flags.json 2>/dev/null`,
-		"1900000002 1000\nown\nown\ndns\ntool\nkey of another")
 }
 
 // launcherProgram is the launcher of the release.
