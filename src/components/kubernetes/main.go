@@ -1,12 +1,13 @@
 // Command kubernetes holds the Kubernetes programs and metrics-server in
-// one binary and runs the one whose name it was called by. One link instead of
-// seven makes the release a third of the size and lets the programs of a VM
-// share their text pages.
+// one binary and runs the one whose name it was called by, as upstream's main
+// function does. One link instead of seven makes the release a third of the
+// size and lets the programs of a VM share their text pages.
 package main
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,34 +24,36 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"  // version metric
 	"k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/util"
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
+	metrics "sigs.k8s.io/metrics-server/cmd/metrics-server/app"
 )
 
 // servers builds a program's command only when it is the one to run: each
 // registers flags and metrics in process-wide registries.
 var servers = map[string]func() *cobra.Command{
-	"kube-apiserver":          apiServerCommand,
+	"kube-apiserver":          apiserver.NewAPIServerCommand,
 	"kube-controller-manager": controllermanager.NewControllerManagerCommand,
 	"kube-proxy":              proxy.NewProxyCommand,
 	"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
 	"kubelet":                 func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
-	"metrics-server": func() *cobra.Command {
-		return metricsServerCommand(server.SetupSignalHandler())
-	},
 }
+
+// others are the programs whose own main functions do not call cli.Run.
+var others = map[string]func(){"kubectl": runKubectl, "metrics-server": runMetricsServer}
 
 func main() {
 	name := filepath.Base(os.Args[0])
-	if name == "kubectl" {
-		runKubectl()
+	if run, ok := others[name]; ok {
+		run()
 		return
 	}
 	build, ok := servers[name]
 	if !ok {
-		names := []string{"kubectl"}
+		names := slices.Collect(maps.Keys(others))
 		for n := range servers {
 			names = append(names, n)
 		}
@@ -69,5 +72,13 @@ func runKubectl() {
 	) // as kubectl's own main: verbosity counts while commands are built
 	if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
 		util.CheckErr(err)
+	}
+}
+
+func runMetricsServer() {
+	logs.InitLogs()
+	defer logs.FlushLogs()
+	if err := metrics.NewMetricsServerCommand(server.SetupSignalHandler()).Execute(); err != nil {
+		panic(err)
 	}
 }

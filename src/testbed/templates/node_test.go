@@ -225,13 +225,13 @@ func TestControlVMsHandOver(t *testing.T) {
 	}
 }
 
-// TestAPIServersLeaveBeforeTheirPortsClose is that an API server serves for a second, at least, before the last one, in
-// which its port is closed, and that its drain waits for it.
-func TestAPIServersLeaveBeforeTheirPortsClose(t *testing.T) {
+// TestAPIServersServeBeforeTheyClose is that an API server serves for a second at least after its drain has begun, and
+// that the drain waits for it.
+func TestAPIServersServeBeforeTheyClose(t *testing.T) {
 	for delay, want := range map[int]struct{ flag, drain string }{
-		0: {"2s", "--timeout=32s --again-after=12s"},
-		1: {"2s", "--timeout=32s --again-after=12s"},
-		4: {"5s", "--timeout=35s --again-after=15s"},
+		0: {"1s", "--timeout=31s --again-after=11s"},
+		1: {"1s", "--timeout=31s --again-after=11s"},
+		4: {"4s", "--timeout=34s --again-after=14s"},
 	} {
 		in := inputFor(t, "kube-apiserver")
 		in.Properties = merge(in.Properties, values{"api": values{"shutdown_delay": delay}})

@@ -302,12 +302,6 @@ func (c *Cluster) Stored(key string) []byte {
 	return answer.KVs[0].Value
 }
 
-// Store writes the value of a key into etcd, past the API server.
-func (c *Cluster) Store(key string, value []byte) {
-	c.t.Helper()
-	c.askEtcd("put", map[string][]byte{"key": []byte(key), "value": value}, &struct{}{})
-}
-
 // askEtcd calls a function of etcd's gRPC service KV through its gateway (JSON).
 func (c *Cluster) askEtcd(function string, question, answer any) {
 	c.t.Helper()
