@@ -54,7 +54,8 @@ type Options struct {
 	// Scheduler starts kube-scheduler, which chooses the nodes of pods.
 	Scheduler bool
 	// APIServerFlags are additional flags of kube-apiserver, which override those that Start sets. The program takes
-	// --authorization-config only without --authorization-mode, which is then left out.
+	// --authorization-config only without --authorization-mode, and --authentication-config only without
+	// --anonymous-auth, which are then left out.
 	APIServerFlags []string
 	// EtcdURL is the client URL of a running etcd. Without it, Start runs one.
 	EtcdURL string
@@ -222,8 +223,13 @@ func (c *Cluster) start(b binaries, options Options) error {
 		c.apiserverFlags(c.etcdURL, ports[2]),
 		"--service-account-issuer="+cmp.Or(options.Issuer, "https://kubernetes.default.svc"),
 	)
-	if !slices.ContainsFunc(options.APIServerFlags, isAuthorizationConfig) {
-		flags = append(flags, "--authorization-mode=Node,RBAC")
+	for file, instead := range map[string]string{
+		"--authorization-config=":  "--authorization-mode=Node,RBAC",
+		"--authentication-config=": "--anonymous-auth=false",
+	} {
+		if !slices.ContainsFunc(options.APIServerFlags, func(flag string) bool { return strings.HasPrefix(flag, file) }) {
+			flags = append(flags, instead)
+		}
 	}
 	c.binary, c.flags = b.apiserver, slices.Concat(flags, options.APIServerFlags)
 	if c.apiserver, err = c.run(c.binary, c.flags); err != nil {
@@ -379,17 +385,12 @@ func (c *Cluster) apiserverFlags(etcdURL, port string) []string {
 		"--tls-private-key-file=" + c.path("apiserver.key"),
 		"--client-ca-file=" + c.path("ca.crt"),
 		"--cert-dir=" + c.path("certificates"),
-		"--anonymous-auth=false",
 		"--enable-admission-plugins=NodeRestriction",
 		"--service-account-key-file=" + c.path("account.pub"),
 		"--service-account-signing-key-file=" + c.path("account.key"),
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--endpoint-reconciler-type=none",
 	}
-}
-
-func isAuthorizationConfig(flag string) bool {
-	return strings.HasPrefix(flag, "--authorization-config=")
 }
 
 func (c *Cluster) controllerManagerFlags(port string) ([]string, error) {
