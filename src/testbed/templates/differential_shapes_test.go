@@ -584,12 +584,12 @@ spec: {ingressClassName: alb, defaultBackend: {service: {name: a, port: {number:
 			body: meta("policy/v1", "PodDisruptionBudget", "none") + "spec: {maxUnavailable: 0, selector: {}}\n",
 		},
 		{
-			what: "a quota", path: inTenant + "/resourcequotas",
+			what: "a quota", path: core + "/namespaces/default/resourcequotas",
 			body: meta("v1", "ResourceQuota", "quota") + "spec: {hard: {pods: '1000', services.loadbalancers: " +
 				"'10', count/configmaps: '1000'}}\n",
 		},
 		{
-			what: "limits", path: inTenant + "/limitranges",
+			what: "limits", path: core + "/namespaces/default/limitranges",
 			body: meta("v1", "LimitRange", "limits") + "spec: {limits: [{type: Container, default: {memory: " +
 				"1Gi}, defaultRequest: {cpu: 10m}}]}\n",
 		},

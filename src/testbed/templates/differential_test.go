@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -139,9 +140,11 @@ func prepare(t testing.TB, cluster *kubetest.Cluster) string {
 				t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, create,
 			))
 		}
-		must(client.CoreV1().ServiceAccounts(name).Create( // which kube-controller-manager does
-			t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, create,
-		))
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+		_, err := client.CoreV1().ServiceAccounts(name).Create(t.Context(), account, create)
+		if !apierrors.IsAlreadyExists(err) {
+			must(nil, err) // kube-controller-manager would create it
+		}
 	}
 	must(client.RbacV1().RoleBindings(tenant).Create(t.Context(), adminOf(tenant), create))
 	return uid

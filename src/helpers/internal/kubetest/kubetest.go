@@ -285,6 +285,23 @@ func (c *Cluster) Restart() {
 	c.apiserver = started
 }
 
+// Another starts one more kube-apiserver of the same cluster, and returns the cluster as clients of that one see it.
+func (c *Cluster) Another() *Cluster {
+	c.t.Helper()
+	ports, err := freePorts(1)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	other := *c
+	other.address = net.JoinHostPort(loopback, ports[0])
+	other.flags = append(slices.Clone(c.flags), "--secure-port="+ports[0])
+	if other.apiserver, err = c.run(c.binary, other.flags); err != nil {
+		c.t.Fatal(err)
+	}
+	other.AwaitReady()
+	return &other
+}
+
 // AwaitReady waits until kube-apiserver is ready.
 func (c *Cluster) AwaitReady() {
 	c.t.Helper()
@@ -430,11 +447,11 @@ type process struct {
 // run starts a binary, with its output in a file in the test's directory, and stops it when the test ends.
 func (c *Cluster) run(binary string, flags []string) (*process, error) {
 	name := filepath.Base(binary)
-	p := &process{name: name, log: c.path(name + ".log"), exited: make(chan struct{})}
-	output, err := os.Create(p.log)
+	output, err := os.CreateTemp(c.dir, name+"-*.log")
 	if err != nil {
 		return nil, err
 	}
+	p := &process{name: name, log: output.Name(), exited: make(chan struct{})}
 	command := exec.Command(binary, flags...)
 	command.Stdout, command.Stderr = output, output
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
