@@ -169,8 +169,8 @@ func (c *Client) renewClient(
 	return err
 }
 
-// requestClientCertificate creates a certificate request, with a new key each time: its name depends on its signature,
-// and one of that name can exist already (jobs/kubernetes-addons/templates/manifests/10-nodes.yml).
+// requestClientCertificate creates a certificate request, with a new key each time: while control VMs are updated, a
+// policy of an earlier release can name it by its signature, and one of that name can exist already.
 func (c *Client) requestClientCertificate(
 	ctx context.Context, api kubernetes.Interface,
 ) (keyPEM []byte, name string, err error) {

@@ -35,6 +35,9 @@ import (
 // nodes.
 const Prefix = "bosh.io/"
 
+// formerTaint is what earlier releases had on a Node until its instance was known.
+const formerTaint = "bosh.io/instance-unknown"
+
 const (
 	// findTimeout limits the search for one instance.
 	findTimeout = 30 * time.Second
@@ -225,7 +228,7 @@ func newQueue(nodes corelisters.NodeLister) workqueue.TypedRateLimitingInterface
 	)
 }
 
-// unknownFirst is a workqueue.Queue in which Nodes with nodeobject.UnknownTaint are ahead of those without.
+// unknownFirst is a workqueue.Queue in which Nodes without nodeobject.AddressesLabel are ahead of those with it.
 type unknownFirst struct {
 	nodes         corelisters.NodeLister
 	unknown, rest []string
@@ -264,15 +267,12 @@ func (q *unknownFirst) Pop() string {
 
 func (q *unknownFirst) isUnknown(name string) bool {
 	object, err := q.nodes.Get(name)
-	return err == nil && slices.ContainsFunc(object.Spec.Taints, func(t corev1.Taint) bool {
-		return t.Key == nodeobject.UnknownTaint
-	})
+	return err == nil && object.Labels[nodeobject.AddressesLabel] == ""
 }
 
 // Run sets the labels with Prefix on all Nodes, removes others with Prefix, sets the provider ID of Nodes that have
 // none, the zone of those in no cloud, and the taints of their instance groups, until ctx ends. A Node with the
-// provider ID of another instance gets no labels, without which it cannot report an address, and keeps the taint
-// nodeobject.UnknownTaint.
+// provider ID of another instance gets no labels, without which it cannot report an address, and be Ready.
 func (k *Keeper) Run(ctx context.Context) error {
 	defer k.queue.ShutDown()
 	enqueue := func(object any) {
@@ -479,7 +479,7 @@ func changed(current, wanted map[string]string) map[string]any {
 // tainted returns the taints of a Node that is known: those that it has, and those that it must have.
 func tainted(current, wanted []corev1.Taint) []corev1.Taint {
 	taints := slices.DeleteFunc(slices.Clone(current), func(t corev1.Taint) bool {
-		return t.Key == nodeobject.UnknownTaint
+		return t.Key == formerTaint
 	})
 	for _, taint := range wanted {
 		// A Node has one of each key and effect.

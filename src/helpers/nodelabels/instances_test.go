@@ -473,20 +473,21 @@ func TestNewNodesAreLabeledFirst(t *testing.T) {
 		fake.NewClientset(), &Instances{Deployment: deployment("Kube", writeRecords(t)), Cloud: cloud},
 		slog.New(slog.DiscardHandler),
 	)
-	add := func(name string, taints ...corev1.Taint) {
+	add := func(name, address string) {
 		t.Helper()
-		object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Taints: taints}}
+		object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{nodeobject.AddressesLabel: address},
+		}}
 		if err := keeper.informer().GetIndexer().Add(object); err != nil {
 			t.Fatal(err)
 		}
 		keeper.queue.Add(name)
 	}
 	for i := range known {
-		add(fmt.Sprintf("known-%d", i))
+		add(fmt.Sprintf("known-%d", i), "10.0.0.4")
 	}
-	unknown := corev1.Taint{Key: nodeobject.UnknownTaint, Effect: corev1.TaintEffectNoSchedule}
-	add("new", unknown)
-	add("known-1", unknown) // replaced meanwhile
+	add("new", "")
+	add("known-1", "") // replaced meanwhile
 	close(cloud.may)
 	var asked []string
 	for range known + 1 {

@@ -19,9 +19,9 @@ import (
 // UninitializedTaint is on a Node until the cloud-controller-manager has set its addresses, zone and provider ID.
 const UninitializedTaint = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// UnknownTaint is on a Node from its registration, by an admission policy, until kubelet-csr-approver has set the
-// labels and taints of its instance. So nothing is scheduled on a Node of which it is not known what it is.
-const UnknownTaint = "bosh.io/instance-unknown"
+// AddressesLabel is on a Node when kubelet-csr-approver has set the labels and taints of its instance. Before that, an
+// admission policy lets the Node neither be Ready nor announce a network.
+const AddressesLabel = "bosh.io/addresses"
 
 // maxRequestTimeout limits one request.
 const maxRequestTimeout = 10 * time.Second
@@ -39,7 +39,7 @@ type Options struct {
 	Full func(context.Context) bool
 	// Timeout is the total time and must be positive.
 	Timeout time.Duration
-	// Untainted makes Wait also wait until the Node has neither UninitializedTaint nor UnknownTaint.
+	// Untainted makes Wait also wait until the Node does not have UninitializedTaint.
 	Untainted bool
 	// Interval is the time between two tries; defaults to 500 ms.
 	Interval time.Duration
@@ -59,7 +59,7 @@ func (o Options) Client() (kubernetes.Interface, error) {
 }
 
 // CheckReady returns why a Node cannot run pods yet, in the words of its Ready condition, or nil if it can. With
-// untainted it also requires that a cloud-controller-manager has initialized the Node, and that its instance is known.
+// untainted it also requires that a cloud-controller-manager has initialized the Node.
 func CheckReady(node *corev1.Node, untainted bool) error {
 	condition := readyCondition(node)
 	switch {
@@ -70,9 +70,6 @@ func CheckReady(node *corev1.Node, untainted bool) error {
 	}
 	if !untainted {
 		return nil
-	}
-	if err := checkKnown(node); err != nil {
-		return err
 	}
 	return checkInitialized(node)
 }
@@ -89,11 +86,11 @@ func checkInitialized(node *corev1.Node) error {
 }
 
 func checkKnown(node *corev1.Node) error {
-	if hasTaint(node, UnknownTaint) {
+	if node.Labels[AddressesLabel] == "" {
 		return fmt.Errorf(
-			"Node %s has the taint %s: kubelet-csr-approver has not found its instance yet (see its log on the "+
+			"Node %s does not have the label %s: kubelet-csr-approver has not found its instance yet (see its log on the "+
 				"control VMs)",
-			node.Name, UnknownTaint,
+			node.Name, AddressesLabel,
 		)
 	}
 	return nil

@@ -74,19 +74,20 @@ func TestCheckReady(t *testing.T) {
 
 func TestCheckNetwork(t *testing.T) {
 	for name, test := range map[string]struct {
-		taints []corev1.Taint
+		label  string
 		subnet string
 		want   string
 	}{
-		"registered just now": {
-			[]corev1.Taint{{Key: UninitializedTaint}, {Key: UnknownTaint}}, "10.244.1.0/24", UnknownTaint,
-		},
-		"without a subnet": {nil, "", "no pod subnet"}, // flannel: pod cidr not assigned
-		"labeled":          {[]corev1.Taint{{Key: UninitializedTaint}}, "10.244.1.0/24", ""},
+		"registered just now": {"", "10.244.1.0/24", AddressesLabel},
+		"without a subnet":    {"10.0.0.4", "", "no pod subnet"}, // flannel: pod cidr not assigned
+		"labeled":             {"10.0.0.4", "10.244.1.0/24", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// It need not be Ready, which can require the network.
-			err := checkNetwork(&corev1.Node{Spec: corev1.NodeSpec{Taints: test.taints, PodCIDR: test.subnet}})
+			err := checkNetwork(&corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{AddressesLabel: test.label}},
+				Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: UninitializedTaint}}, PodCIDR: test.subnet},
+			})
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
@@ -177,7 +178,6 @@ func TestWaitAgainstRealAPIServer(t *testing.T) {
 	node, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Spec: corev1.NodeSpec{
 		Taints: []corev1.Taint{
 			{Key: UninitializedTaint, Value: "true", Effect: corev1.TaintEffectNoSchedule},
-			{Key: UnknownTaint, Effect: corev1.TaintEffectNoSchedule},
 		},
 	}}, metav1.CreateOptions{})
 	if err != nil {
@@ -196,8 +196,7 @@ func TestWaitAgainstRealAPIServer(t *testing.T) {
 	if node, err = nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	expect("kubelet-csr-approver has not found its instance yet")
-	node.Spec.Taints = node.Spec.Taints[:1]
+	node.Labels = map[string]string{AddressesLabel: "10.0.0.4"}
 	node.Spec.PodCIDR, node.Spec.PodCIDRs = "10.244.1.0/24", []string{"10.244.1.0/24"}
 	if node, err = nodes.Update(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)

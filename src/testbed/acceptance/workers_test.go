@@ -17,7 +17,7 @@ func TestControlAndTwoWorkers(t *testing.T) {
 	l.ops = append(slices.Clone(workerOps), metricsOps, "ops-files/set-sysctls.yml")
 	l.vars = []string{"worker_instances=2", sysctlsVar()}
 	l = l.with(t, badInput{ops: inGroup("jobs/name=kubernetes-addons/properties/coredns/replicas", "2") +
-		staticPodsOps + conntrackOps + flagFileOps})
+		conntrackOps + flagFileOps})
 	l.mustUp(t)
 	nodes := l.nodes(t, 3)
 	l.startScaled(t)
@@ -61,7 +61,6 @@ func TestControlAndTwoWorkers(t *testing.T) {
 			l.checkLocalUsers(t, "worker/0", workerAttacks)
 		},
 	)
-	t.Run("static pods", func(t *testing.T) { l.checkStaticPods(t, "worker/0") })
 	t.Run("port forwarding", func(t *testing.T) { l.checkPortForward(t) })
 	t.Run("pod in a user namespace", func(t *testing.T) { l.checkUserNamespace(t) })
 	t.Run("pod that is resized", func(t *testing.T) { l.checkResize(t) })

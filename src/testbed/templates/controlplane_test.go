@@ -16,7 +16,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-	"gopkg.in/yaml.v3"
 
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/testbed/lab/director"

@@ -20,8 +20,8 @@ import (
 	"kubernetes-release/internal/kubetest"
 )
 
-// TestPoliciesAllowTheDriverInPods: with the admission plugins and policies of the release, which refuse such pods to
-// tenants, the controllers of the CSI driver get pods, and its part for nodes on control VMs too.
+// TestPoliciesAllowTheDriverInPods: with the rules of restrict-tenants, which refuse such pods to tenants, the
+// controllers of the CSI driver get pods, and its part for nodes on control VMs too.
 func TestPoliciesAllowTheDriverInPods(t *testing.T) {
 	t.Parallel()
 	cluster := kubetest.Start(t, kubetest.Options{
@@ -29,15 +29,18 @@ func TestPoliciesAllowTheDriverInPods(t *testing.T) {
 	})
 	client := cluster.Admin()
 	taint := corev1.Taint{Key: controlTaint, Effect: corev1.TaintEffectNoSchedule}
-	for name, taints := range map[string][]corev1.Taint{"control": {taint}, "worker": nil} {
+	for name, taints := range map[string][]corev1.Taint{"control-plane": {taint}, "worker": nil} {
 		if _, err := client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux"}},
-			Spec:       corev1.NodeSpec{Taints: taints},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+				corev1.LabelOSStable: "linux", "node-role.kubernetes.io/" + name: "",
+			}},
+			Spec: corev1.NodeSpec{Taints: taints},
 		}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	applyPodPolicies(t, cluster, values{})
+	rendered := mustRender(t, "restrict-tenants", inputFor(t, "restrict-tenants"))
+	applyRendered(t, cluster, rendered, "10-namespaces.yml", "20-policies.yml")
 	about := (&vsphere.Provider{}).About()
 	images := map[string]string{}
 	names, err := driver.Images(about)
@@ -70,37 +73,28 @@ func TestPoliciesAllowTheDriverInPods(t *testing.T) {
 		}
 		return nil
 	})
-	// They are there: the same gets no pod in a namespace of a tenant, not even in one for privileged pods.
+	// They are there: the same gets no pod on the control VM in a namespace of a tenant.
 	source, err := client.AppsV1().DaemonSets(driver.Namespace).
 		Get(t.Context(), "vsphere-csi-node", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for namespace, want := range map[string]string{
-		"tenant": "violates PodSecurity", "privileged": "ValidatingAdmissionPolicy",
-	} {
-		object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-			Name: namespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "privileged"},
-		}}
-		if namespace == "tenant" {
-			object.Labels = nil
-		}
-		if _, err := client.CoreV1().Namespaces().Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		same := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "same"}, Spec: *source.Spec.DeepCopy()}
-		same.Spec.Template.Spec.ServiceAccountName, same.Spec.Template.Spec.DeprecatedServiceAccount = "", ""
-		if _, err := client.AppsV1().DaemonSets(namespace).
-			Create(t.Context(), same, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		eventually.Succeeds(t, time.Minute, "the same in namespace "+namespace+" is refused", func() error {
-			if text := warnings(t, cluster, namespace); !strings.Contains(text, want) {
-				return errors.New("the Events are: " + text)
-			}
-			return nil
-		})
+	if _, err := client.CoreV1().Namespaces().Create(
+		t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}}, metav1.CreateOptions{},
+	); err != nil {
+		t.Fatal(err)
 	}
+	same := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "same"}, Spec: *source.Spec.DeepCopy()}
+	same.Spec.Template.Spec.ServiceAccountName, same.Spec.Template.Spec.DeprecatedServiceAccount = "", ""
+	if _, err := client.AppsV1().DaemonSets("tenant").Create(t.Context(), same, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually.Succeeds(t, time.Minute, "the same in another namespace is refused", func() error {
+		if text := warnings(t, cluster, "tenant"); !strings.Contains(text, "ValidatingAdmissionPolicy") {
+			return errors.New("the Events are: " + text)
+		}
+		return nil
+	})
 }
 
 // warnings returns the messages of Events about pods that could not be created.

@@ -58,7 +58,7 @@ func TestTenantsCannotShareIngressesOfOthers(t *testing.T) {
 	for _, name := range names {
 		s.must(expose("tenant", "old-"+name, map[string]string{prefix + name: attacks[name]}))
 	}
-	applyAddon(t, s.Cluster, "60-services.yml", exempted)
+	s.restrict(balancersLink)
 	s.must(expose("tenant", "plain", map[string]string{
 		prefix + "scheme": "internet-facing", prefix + "target-type": "instance",
 		prefix + "inbound-cidrs":            "192.0.2.0/24",

@@ -25,9 +25,7 @@ func TestTenantsCannotNameResourcesOfOpenStack(t *testing.T) {
 	const address = "203.0.113.9"
 	theirs := map[string]string{prefix + "load-balancer-id": "8f6b6f6e"}
 	s.must(expose("tenant", "old", address, theirs))
-	input := inputFor(t, "kubernetes-addons").linked(openstackLink).with(exempted)
-	rendered := mustRender(t, "kubernetes-addons", input)
-	applyRendered(t, s.Cluster, rendered, "60-services.yml")
+	s.restrict(openstackLink)
 	for _, name := range []string{
 		"default-tls-container-ref", "load-balancer-id", "member-subnet-id", "network-id", "port-id", "subnet-id",
 		"floating-network-id", "floating-subnet", "floating-subnet-id", "floating-subnet-tags", "keep-floatingip",
@@ -96,11 +94,7 @@ func TestTenantsCannotNameResourcesOfOtherClouds(t *testing.T) {
 				_, err := s.tenant.CoreV1().Services("tenant").Create(t.Context(), service, metav1.CreateOptions{})
 				return err
 			}
-			input := inputFor(t, "kubernetes-addons").with(exempted).linked(map[string]values{
-				"cloud-provider": {"type": cloud},
-			})
-			rendered := mustRender(t, "kubernetes-addons", input)
-			applyRendered(t, s.Cluster, rendered, "60-services.yml")
+			s.restrict(map[string]values{"cloud-provider": {"type": cloud}})
 			for n, name := range test.names {
 				err := expose(fmt.Sprintf("a%d", n), "", map[string]string{name: "others"})
 				mustRefuseTenant(t, name, err, "a resource of the cloud")

@@ -23,7 +23,6 @@ import (
 
 	"github.com/cppforlife/go-patch/patch"
 	yamlv2 "gopkg.in/yaml.v2" //nolint:depguard // go-patch works on the types that this version decodes to
-	"gopkg.in/yaml.v3"
 
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/driver"
@@ -810,12 +809,18 @@ var opsCases = withProviders(map[string]opsCase{
 			}
 		}
 	}},
-	"always-pull-images.yml": {deployment{
-		ops: []string{"always-pull-images.yml"},
+	"restrict-tenants.yml": {deployment{
+		ops: []string{"restrict-tenants.yml"},
 	}, func(t *testing.T, p *director.Plan) {
-		policies := file(t, group(t, p, "control"), "kubernetes-addons", "config/manifests/50-pods.yml")
-		if !bytes.Contains(policies, []byte("name: always-pull-images.kubernetes.bosh.io")) {
-			t.Errorf("the policy is missing:\n%s", policies)
+		control := group(t, p, "control")
+		if script := file(t, control, "kubernetes-addons", "bin/apply"); !bytes.Contains(
+			script, []byte("--dir=/var/vcap/jobs/restrict-tenants/config/manifests"),
+		) {
+			t.Errorf("the policies are not applied:\n%s", script)
+		}
+		flags := file(t, control, "kube-apiserver", "config/flags.json")
+		if !bytes.Contains(flags, []byte("DenyServiceExternalIPs")) {
+			t.Errorf("external IPs are not refused:\n%s", flags)
 		}
 	}},
 	"enable-pod-roles.yml": {deployment{

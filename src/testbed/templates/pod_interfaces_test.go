@@ -36,7 +36,7 @@ func TestTenantsCannotNameInterfaces(t *testing.T) {
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "interfaces"}},
 	}, metav1.CreateOptions{})
 	s.must(err)
-	applyAddon(t, s.Cluster, "60-services.yml", exempted)
+	s.restrict(balancersLink)
 
 	s.must(run(s.tenant, "tenant", "plain", map[string]string{"example.com/note": "a"}))
 	mustRefuseTenant(t, "a new pod", run(s.tenant, "tenant", "new", foreign), word)

@@ -1,7 +1,6 @@
 package templates
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -377,50 +375,6 @@ func TestManyServiceAccounts(t *testing.T) {
 	measure("101 with a role, 999 without")
 	create(1100, 2000, role)
 	measure("1,001 with a role, 999 without")
-	measureLargePods(t, cluster)
-}
-
-// measureLargePods measures what a pod costs with as many environment variables as object-lists permits, and how long
-// a pod of another namespace takes while eight such are created at a time.
-func measureLargePods(t *testing.T, cluster *kubetest.Cluster) {
-	t.Helper()
-	large := accountPod("account-0000")
-	for n := range 9990 {
-		large.Spec.Containers[0].Env = append(large.Spec.Containers[0].Env, corev1.EnvVar{Name: fmt.Sprintf("V%d", n)})
-	}
-	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
-	start := time.Now()
-	if _, err := tryPod(t, cluster, large); err != nil {
-		t.Logf("a pod with 9,990 variables is refused: %v", err)
-	}
-	t.Logf("a pod with 9,990 variables: %s", time.Since(start).Round(time.Millisecond))
-
-	other := cluster.Admin().CoreV1().Pods("kube-system")
-	slowest := func(what string) {
-		var longest time.Duration
-		for range 20 {
-			start := time.Now()
-			if _, err := other.Create(t.Context(), accountPod("default"), dryRun); err != nil {
-				t.Fatal(err)
-			}
-			longest = max(longest, time.Since(start))
-		}
-		t.Logf("%s: at most %s for a pod of another namespace", what, longest.Round(time.Millisecond))
-	}
-	slowest("before")
-	ctx, stop := context.WithCancel(t.Context())
-	var attackers sync.WaitGroup
-	for range 8 {
-		attackers.Go(func() {
-			for ctx.Err() == nil {
-				_, _ = cluster.Admin().CoreV1().Pods("default").Create(ctx, large, dryRun)
-			}
-		})
-	}
-	time.Sleep(2 * time.Second)
-	slowest("while eight large pods are created at a time")
-	stop()
-	attackers.Wait()
 }
 
 // TestServiceAccountsWithoutRoleAreLabelled: those cost the pods of their namespace nothing, until they get a role.

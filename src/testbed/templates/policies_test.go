@@ -1,23 +1,17 @@
 package templates
 
 import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
-
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubernetes-release/addons"
 	"kubernetes-release/addons/addonstest"
 	"kubernetes-release/internal/kubetest"
 )
-
-// applyPodPolicies applies 50-pods.yml of the job kubernetes-addons, as its post-start does.
-func applyPodPolicies(t *testing.T, cluster *kubetest.Cluster, properties values) {
-	t.Helper()
-	applyAddon(t, cluster, "50-pods.yml", properties)
-}
 
 // applyAddon applies a manifest of the job kubernetes-addons, as its post-start does.
 func applyAddon(t *testing.T, cluster *kubetest.Cluster, name string, properties values) {
@@ -44,60 +38,104 @@ func applyRendered(t *testing.T, cluster *kubetest.Cluster, rendered map[string]
 	})
 }
 
-// TestPodsCannotNameVolumesOfTheCloud is a tenant who knows the ID of another tenant's volume.
-func TestPodsCannotNameVolumesOfTheCloud(t *testing.T) {
-	t.Parallel()
-	cluster := kubetest.Start(t, kubetest.Options{})
-	client := cluster.Admin()
-	pod := func(name string, volume corev1.VolumeSource) error {
-		spec := corev1.PodSpec{
-			Containers: []corev1.Container{{Name: "main", Image: "example"}},
-			Volumes:    []corev1.Volume{{Name: "data", VolumeSource: volume}},
-		}
-		object := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
-		options := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
-		_, err := client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), object, options)
-		return err
+// admissionFlags are those of the release's API server for admission.
+func admissionFlags(t *testing.T) []string {
+	t.Helper()
+	return admissionFlagsOf(t, mustRender(t, "kube-apiserver", inputFor(t, "kube-apiserver")))
+}
+
+func admissionFlagsOf(t *testing.T, rendered map[string][]byte) []string {
+	t.Helper()
+	var flags struct {
+		Flags map[string]any `json:"flags"`
 	}
-	id := &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-0123456789abcdef0"}
-	ebs := corev1.VolumeSource{AWSElasticBlockStore: id}
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
-	accounts := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault)
-	_, err := accounts.Create(t.Context(), account, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	if err := json.Unmarshal(rendered["config/flags.json"], &flags); err != nil {
 		t.Fatal(err)
 	}
-	if err := pod("before", ebs); err != nil {
-		t.Fatalf("without the policy, the attack is not possible either: %v", err)
+	plugins, err := json.Marshal(flags.Flags["enable-admission-plugins"])
+	if err != nil {
+		t.Fatal(err)
 	}
+	path := filepath.Join(t.TempDir(), "admission.json")
+	if err := os.WriteFile(path, rendered["config/admission.json"], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{
+		"--admission-control-config-file=" + path,
+		"--enable-admission-plugins=" + strings.NewReplacer("[", "", "]", "", `"`, "").Replace(string(plugins)),
+	}
+}
 
-	applyPodPolicies(t, cluster, values{})
-	kubetest.MustForbid(t, "the volume of an EBS ID", pod("ebs", ebs), "volume data: ", "PersistentVolumeClaim")
-	for name, volume := range map[string]corev1.VolumeSource{
-		"azure-disk": {AzureDisk: &corev1.AzureDiskVolumeSource{DiskName: "d", DataDiskURI: "https://example/d.vhd"}},
-		"azure-file": {AzureFile: &corev1.AzureFileVolumeSource{SecretName: "s", ShareName: "s"}},
-		"cinder":     {Cinder: &corev1.CinderVolumeSource{VolumeID: "v"}},
-		"gce":        {GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "v"}},
-		"portworx":   {PortworxVolume: &corev1.PortworxVolumeSource{VolumeID: "v"}},
-		"vsphere":    {VsphereVolume: &corev1.VsphereVirtualDiskVolumeSource{VolumePath: "[store] v.vmdk"}},
+// policiesOf returns the kinds and names of the admission policies that the control VMs of a deployment apply.
+func policiesOf(t *testing.T, d deployment) []string {
+	t.Helper()
+	var names []string
+	for _, job := range group(t, plan(t, d), "control").Instances[0].Rendered {
+		for path, text := range job.Files {
+			if !strings.HasPrefix(path, "config/manifests/") {
+				continue
+			}
+			for _, object := range objects(t, text) {
+				if kind, _ := object["kind"].(string); strings.HasSuffix(kind, "AdmissionPolicy") {
+					names = append(names, kind+" "+object["metadata"].(values)["name"].(string))
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TestPoliciesOfDeployments: a cluster behaves as Kubernetes does, but for what a node may say of itself, and for the
+// errand smoke-tests. There are rules for tenants only where they were asked for, and for those controllers that run.
+func TestPoliciesOfDeployments(t *testing.T) {
+	plain := []string{
+		"MutatingAdmissionPolicy node-labels.kubernetes.bosh.io",
+		"MutatingAdmissionPolicy node-network.kubernetes.bosh.io",
+		"ValidatingAdmissionPolicy node-labels.kubernetes.bosh.io",
+		"ValidatingAdmissionPolicy node-network.kubernetes.bosh.io",
+		"ValidatingAdmissionPolicy smoke-tests.kubernetes.bosh.io",
+	}
+	onAWS := slices.Concat(plain, []string{"ValidatingAdmissionPolicy csi-nodes.kubernetes.bosh.io"})
+	tenants := []string{
+		"ValidatingAdmissionPolicy tenant-control-vms.kubernetes.bosh.io",
+		"ValidatingAdmissionPolicy tenant-namespaces.kubernetes.bosh.io",
+		"ValidatingAdmissionPolicy tenant-priorities.kubernetes.bosh.io",
+		"ValidatingAdmissionPolicy tenant-volumes.kubernetes.bosh.io",
+	}
+	services := []string{"ValidatingAdmissionPolicy tenant-services.kubernetes.bosh.io"}
+	balancers := []string{
+		"ValidatingAdmissionPolicy load-balancer-finalizer.kubernetes.bosh.io",
+		"ValidatingAdmissionPolicy load-balancer-targets.kubernetes.bosh.io",
+		"ValidatingAdmissionPolicy load-balancer-type.kubernetes.bosh.io",
+		"ValidatingAdmissionPolicy tenant-ingresses.kubernetes.bosh.io",
+		"ValidatingAdmissionPolicy tenant-pod-interfaces.kubernetes.bosh.io",
+	}
+	gateways := []string{
+		"ValidatingAdmissionPolicy gateway-routes.kubernetes.bosh.io",
+		"ValidatingAdmissionPolicy tenant-gateways.kubernetes.bosh.io",
+		"ValidatingAdmissionPolicy tenant-routes.kubernetes.bosh.io",
+	}
+	const controller, gateway = "enable-aws-load-balancer-controller.yml", "enable-gateway-api.yml"
+	for name, test := range map[string]struct {
+		ops  []string
+		want []string
+	}{
+		"default":        {nil, plain},
+		"AWS":            {[]string{"aws.yml"}, onAWS},
+		"tenants":        {[]string{"restrict-tenants.yml"}, slices.Concat(plain, tenants)},
+		"tenants on AWS": {[]string{"aws.yml", "restrict-tenants.yml"}, slices.Concat(onAWS, tenants, services)},
+		"tenants with Ingresses": {
+			[]string{"aws.yml", controller, "restrict-tenants.yml"}, slices.Concat(onAWS, tenants, services, balancers),
+		},
+		"tenants with Gateways": {
+			[]string{"aws.yml", controller, gateway, "restrict-tenants.yml"},
+			slices.Concat(onAWS, tenants, services, balancers, gateways),
+		},
 	} {
-		kubetest.MustForbid(t, name, pod(name, volume))
-	}
-
-	// The friends: claims, and an administrator's PersistentVolume of the old type.
-	claim := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "old"}}
-	if err := pod("claim", claim); err != nil {
-		t.Errorf("a claim: %v", err)
-	}
-	if err := pod("empty", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}); err != nil {
-		t.Errorf("an empty directory: %v", err)
-	}
-	old := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "old"}, Spec: corev1.PersistentVolumeSpec{
-		AccessModes:            []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
-		PersistentVolumeSource: corev1.PersistentVolumeSource{AWSElasticBlockStore: id},
-	}}
-	if _, err := client.CoreV1().PersistentVolumes().Create(t.Context(), old, metav1.CreateOptions{}); err != nil {
-		t.Errorf("a PersistentVolume of the old type: %v", err)
+		slices.Sort(test.want)
+		if got := policiesOf(t, deployment{ops: test.ops}); !slices.Equal(got, test.want) {
+			t.Errorf("%s: the policies are\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(test.want, "\n"))
+		}
 	}
 }

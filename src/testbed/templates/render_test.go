@@ -343,6 +343,7 @@ var required = map[string]values{
 		"issuer": "https://prod-issuer.s3.eu-central-1.amazonaws.com/prod", "bucket": "prod-issuer",
 		"region": "eu-central-1",
 	},
+	"restrict-tenants":  {},
 	"kubernetes-addons": {"tls": values{"client": certificate("client")}},
 	"etcd-snapshot":     {},
 	"etcd-defragment":   {},

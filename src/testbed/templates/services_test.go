@@ -40,12 +40,10 @@ func TestTenantsCannotNameSecurityGroups(t *testing.T) {
 	eventually.Succeeds(t, time.Minute, "without the policy, a tenant names a group", func() error {
 		return expose(s.tenant, "tenant", "old", foreign)
 	})
-	applyAddon(t, s.Cluster, "60-services.yml", values{"admission": values{
-		"exempt_namespaces": []any{"kube-system", "agents"},
-	}})
+	s.restrict(awsLink)
 	refused := func(what string, err error) {
 		t.Helper()
-		kubetest.MustForbid(t, what, err, "would open the nodes to a security group", "add namespace tenant to")
+		kubetest.MustForbid(t, what, err, "would open the nodes to a security group", unrestricted+"=true")
 	}
 	refused("at the creation", expose(s.tenant, "tenant", "groups", foreign))
 	refused("in addition", expose(s.tenant, "tenant", "extra", map[string]string{extra: "sg-other"}))
@@ -57,7 +55,7 @@ func TestTenantsCannotNameSecurityGroups(t *testing.T) {
 	for _, closed := range []string{"22", "2379", "10250", "29999", "030000", "kubelet"} {
 		err := expose(s.tenant, "tenant", "port-"+closed, map[string]string{port: closed})
 		kubetest.MustForbid(
-			t, "health checks of port "+closed, err, "would open port "+closed, "add namespace tenant to",
+			t, "health checks of port "+closed, err, "would open port "+closed, unrestricted+"=true",
 		)
 	}
 

@@ -7,93 +7,55 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"kubernetes-release/internal/kubetest"
 )
 
-// exempted are the properties with which the namespace agents is exempt from the policies for tenants.
-var exempted = values{"admission": values{"exempt_namespaces": []any{"kube-system", "agents"}}}
-
-// mustRefuseTenant fails unless the error is a refusal with these words and the remedy.
-func mustRefuseTenant(t *testing.T, what string, err error, word string) {
-	t.Helper()
-	kubetest.MustForbid(t, what, err, word, "namespace tenant to")
-}
-
-// TestTenantsReachNothingOfOthers is a tenant whose pods use what the node or the cloud controller can, or keep the
-// pods of others away.
-func TestTenantsReachNothingOfOthers(t *testing.T) {
+// TestTenantsNameNoVolumes is a tenant whose pod has the node mount a server, or the volume of another by its ID.
+func TestTenantsNameNoVolumes(t *testing.T) {
 	t.Parallel()
 	s := startTenants(t)
-	volumes := serverVolumes()
-	excluding := map[string]corev1.PodAffinityTerm{
-		"all namespaces":    {NamespaceSelector: &metav1.LabelSelector{}},
-		"another namespace": {Namespaces: []string{"tenant", "agents"}},
-	}
+	volumes := namedVolumes()
 	for name, volume := range volumes {
 		s.must(create(t.Context(), s.tenant, "tenant", name, withVolume(volume)))
 	}
-	for name, term := range excluding {
-		if err := create(t.Context(), s.tenant, "tenant", "before", apart(term)); err != nil {
-			t.Fatalf("without the policy, a pod can keep away those of %s: %v", name, err)
+	s.restrict()
+	for name, volume := range volumes {
+		err := create(t.Context(), s.tenant, "tenant", name, withVolume(volume))
+		mustRefuseTenant(t, name, err, "volume data: ")
+		if err := create(t.Context(), s.tenant, "agents", name, withVolume(volume)); err != nil {
+			t.Errorf("%s in an exempt namespace: %v", name, err)
 		}
 	}
-	applyPodPolicies(t, s.Cluster, exempted)
-
-	t.Run("servers that the node mounts", func(t *testing.T) {
-		for name, volume := range volumes {
-			err := create(t.Context(), s.tenant, "tenant", name, withVolume(volume))
-			mustRefuseTenant(t, name, err, "volume data: ")
-			if err := create(t.Context(), s.tenant, "agents", name, withVolume(volume)); err != nil {
-				t.Errorf("%s in an exempt namespace: %v", name, err)
-			}
+	claim := corev1.PersistentVolumeClaimVolumeSource{ClaimName: "nfs"}
+	for name, volume := range map[string]corev1.VolumeSource{
+		"claim": {PersistentVolumeClaim: &claim}, "empty": {EmptyDir: &corev1.EmptyDirVolumeSource{}},
+		"image":  {Image: &corev1.ImageVolumeSource{Reference: "example"}},
+		"secret": {Secret: &corev1.SecretVolumeSource{SecretName: "example"}},
+		"csi":    {CSI: &corev1.CSIVolumeSource{Driver: "secrets-store.csi.k8s.io"}},
+		"host":   {HostPath: &corev1.HostPathVolumeSource{Path: "/"}},
+	} {
+		if err := create(t.Context(), s.tenant, "tenant", name, withVolume(volume)); err != nil {
+			t.Errorf("a volume of the kind %s: %v", name, err)
 		}
-		claim := corev1.PersistentVolumeClaimVolumeSource{ClaimName: "nfs"}
-		for name, volume := range map[string]corev1.VolumeSource{
-			"claim": {PersistentVolumeClaim: &claim}, "empty": {EmptyDir: &corev1.EmptyDirVolumeSource{}},
-			"image":  {Image: &corev1.ImageVolumeSource{Reference: "example"}},
-			"secret": {Secret: &corev1.SecretVolumeSource{SecretName: "example"}},
-			"csi":    {CSI: &corev1.CSIVolumeSource{Driver: "secrets-store.csi.k8s.io"}},
-		} {
-			if err := create(t.Context(), s.tenant, "tenant", name, withVolume(volume)); err != nil {
-				t.Errorf("a volume of the kind %s: %v", name, err)
-			}
-		}
-	})
-	t.Run("pods that keep others away", func(t *testing.T) {
-		for name, term := range excluding {
-			err := create(t.Context(), s.tenant, "tenant", "attack", apart(term))
-			mustRefuseTenant(t, name, err, "podAntiAffinity names pods of other namespaces")
-			if err := create(t.Context(), s.tenant, "agents", "exempt", apart(term)); err != nil {
-				t.Errorf("%s, in an exempt namespace: %v", name, err)
-			}
-			friend := apart(term)
-			rules := friend.Affinity.PodAntiAffinity
-			rules.PreferredDuringSchedulingIgnoredDuringExecution = []corev1.WeightedPodAffinityTerm{
-				{Weight: 1, PodAffinityTerm: rules.RequiredDuringSchedulingIgnoredDuringExecution[0]},
-			}
-			rules.RequiredDuringSchedulingIgnoredDuringExecution = nil
-			if err := create(t.Context(), s.tenant, "tenant", "preferred", friend); err != nil {
-				t.Errorf("%s, where possible: %v", name, err)
-			}
-		}
-		for _, namespaces := range [][]string{nil, {"tenant"}} {
-			own := apart(corev1.PodAffinityTerm{Namespaces: namespaces})
-			if err := create(t.Context(), s.tenant, "tenant", "own", own); err != nil {
-				t.Errorf("a pod apart from others of its own namespace %v: %v", namespaces, err)
-			}
-		}
-	})
+	}
 }
 
 func withVolume(volume corev1.VolumeSource) corev1.PodSpec {
 	return corev1.PodSpec{Volumes: []corev1.Volume{{Name: "data", VolumeSource: volume}}}
 }
 
-// serverVolumes are inline volumes that a node mounts from a server, or by a program.
-func serverVolumes() map[string]corev1.VolumeSource {
+// namedVolumes are inline volumes that a node mounts from a server, by a program, or by the ID that the cloud has.
+func namedVolumes() map[string]corev1.VolumeSource {
 	const server = "10.0.0.4"
 	return map[string]corev1.VolumeSource{
+		"ebs":  {AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-0123456789abcdef0"}},
+		"disk": {AzureDisk: &corev1.AzureDiskVolumeSource{DiskName: "d", DataDiskURI: "https://example/d.vhd"}},
+		"file": {AzureFile: &corev1.AzureFileVolumeSource{SecretName: "s", ShareName: "s"}},
+		"gce":  {GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "v"}},
+
+		"cinder":   {Cinder: &corev1.CinderVolumeSource{VolumeID: "v"}},
+		"portworx": {PortworxVolume: &corev1.PortworxVolumeSource{VolumeID: "v"}},
+		"vsphere":  {VsphereVolume: &corev1.VsphereVirtualDiskVolumeSource{VolumePath: "[store] v.vmdk"}},
+
 		"nfs":    {NFS: &corev1.NFSVolumeSource{Server: server, Path: "/"}},
 		"iscsi":  {ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: server, IQN: "iqn.2026-11.example:a"}},
 		"cephfs": {CephFS: &corev1.CephFSVolumeSource{Monitors: []string{server}}},
@@ -110,15 +72,6 @@ func serverVolumes() map[string]corev1.VolumeSource {
 			SecretRef: &corev1.LocalObjectReference{Name: "a"},
 		}},
 	}
-}
-
-// apart returns a pod that is on no node with pods of this term.
-func apart(term corev1.PodAffinityTerm) corev1.PodSpec {
-	term.TopologyKey = corev1.LabelTopologyZone
-	term.LabelSelector = &metav1.LabelSelector{}
-	return corev1.PodSpec{Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
-		RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{term},
-	}}}
 }
 
 // TestTenantsCannotNameResourcesOfAWS is a tenant whose load balancer uses the certificate or the address of another,
@@ -158,7 +111,7 @@ func TestTenantsCannotNameResourcesOfAWS(t *testing.T) {
 	for name, value := range resources {
 		s.must(expose("tenant", "old-"+name, map[string]string{prefix + name: value}))
 	}
-	applyAddon(t, s.Cluster, "60-services.yml", exempted)
+	s.restrict(awsLink)
 	s.must(expose("tenant", "plain", map[string]string{
 		prefix + "internal": "true", prefix + "type": "nlb", prefix + "ssl-ports": "443",
 		prefix + "healthcheck-path": "/ready", prefix + "access-log-enabled": "false",

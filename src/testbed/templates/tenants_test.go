@@ -10,7 +10,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -19,7 +18,8 @@ import (
 	"kubernetes-release/internal/kubetest"
 )
 
-// tenants is a cluster with a control VM and a worker, the namespaces tenant and agents, and a user who may edit both.
+// tenants is a cluster with a control VM and a worker, the namespaces tenant and agents, of which the latter is exempt
+// from the rules for tenants, and a user who may edit both.
 type tenants struct {
 	*kubetest.Cluster
 
@@ -27,7 +27,26 @@ type tenants struct {
 	admin, tenant kubernetes.Interface
 }
 
-const controlTaint = "node-role.kubernetes.io/control-plane"
+const (
+	controlTaint = "node-role.kubernetes.io/control-plane"
+	unrestricted = "kubernetes.bosh.io/unrestricted"
+)
+
+// restrict applies the policies of the job restrict-tenants with these links.
+func (s *tenants) restrict(links ...map[string]values) {
+	s.t.Helper()
+	in := inputFor(s.t, "restrict-tenants")
+	for _, link := range links {
+		in = in.linked(link)
+	}
+	applyRendered(s.t, s.Cluster, mustRender(s.t, "restrict-tenants", in), "10-namespaces.yml", "20-policies.yml")
+}
+
+// mustRefuseTenant fails unless the error is a refusal with these words and the remedy.
+func mustRefuseTenant(t *testing.T, what string, err error, word string) {
+	t.Helper()
+	kubetest.MustForbid(t, what, err, word, "kubectl label namespace tenant "+unrestricted+"=true")
+}
 
 func startTenants(t *testing.T, apiserverFlags ...string) *tenants {
 	t.Helper()
@@ -36,11 +55,18 @@ func startTenants(t *testing.T, apiserverFlags ...string) *tenants {
 	taint := corev1.Taint{Key: controlTaint, Effect: corev1.TaintEffectNoSchedule}
 	for name, taints := range map[string][]corev1.Taint{"control": {taint}, "worker": nil} {
 		object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Taints: taints}}
+		object.Labels = map[string]string{"pool": name}
+		if taints != nil {
+			object.Labels[controlTaint] = ""
+		}
 		_, err := s.admin.CoreV1().Nodes().Create(t.Context(), object, metav1.CreateOptions{})
 		s.must(err)
 	}
 	for _, name := range []string{"tenant", "agents"} {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if name == "agents" {
+			namespace.Labels = map[string]string{unrestricted: "true"}
+		}
 		_, err := s.admin.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})
 		s.must(err)
 		binding := &rbacv1.RoleBinding{
@@ -114,51 +140,84 @@ func tolerating(key string, effect corev1.TaintEffect) corev1.PodSpec {
 	}}
 }
 
-// intruders are pods that must not get to control VMs, or before other pods, by what their messages must contain.
+// intruders are pods that must not get to control VMs.
 func intruders() map[string]corev1.PodSpec {
 	equal := corev1.PodSpec{Tolerations: []corev1.Toleration{{Key: controlTaint, Effect: corev1.TaintEffectNoSchedule}}}
 	second := tolerating("example.com/gpu", "")
 	second.Tolerations = append(second.Tolerations, tolerating("", corev1.TaintEffectNoSchedule).Tolerations...)
+	selecting := tolerating("", "")
+	selecting.NodeSelector = map[string]string{"pool": "control"}
 	return map[string]corev1.PodSpec{
-		"nodeName is control, a control VM: let the scheduler":           {NodeName: "control"},
-		"the toleration of " + controlTaint + " would let":               tolerating(controlTaint, ""),
-		"toleration of " + controlTaint + " would let the pod":           equal,
-		"the toleration of every taint would let":                        tolerating("", ""),
-		"toleration of every taint would let the pod run on control VMs": second,
-		"priorityClassName is system-node-critical":                      {PriorityClassName: "system-node-critical"},
-		"priorityClassName is system-cluster-critical": {
-			PriorityClassName: "system-cluster-critical",
-		},
+		"a node": {NodeName: "control"}, "the taint": tolerating(controlTaint, ""), "the taint and its effect": equal,
+		"every taint": tolerating("", ""), "every taint too": second, "a label of control VMs": selecting,
+		"the name": requiring(tolerating("", ""), corev1.NodeSelectorTerm{
+			MatchFields: []corev1.NodeSelectorRequirement{
+				{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"control"}},
+			},
+		}),
+		"an expression": requiring(tolerating("", ""), expression("pool", corev1.NodeSelectorOpNotIn, "worker")),
+		"one of two": requiring(
+			tolerating("", ""), expression("pool", corev1.NodeSelectorOpIn, "worker"),
+			expression(controlTaint, corev1.NodeSelectorOpExists),
+		),
+		"a number": requiring(tolerating("", ""), expression("age", corev1.NodeSelectorOpGt, "1")),
 	}
 }
 
-// TestTenantsStayOffControlVMs tries what brings a pod to a control VM, or before the pods of the cluster itself.
+// workersOnly are pods that tolerate all taints, and select other nodes than control VMs.
+func workersOnly() map[string]corev1.PodSpec {
+	selecting := tolerating("", "")
+	selecting.NodeSelector = map[string]string{"pool": "worker"}
+	return map[string]corev1.PodSpec{
+		"label": selecting,
+		"name": requiring(tolerating("", ""), corev1.NodeSelectorTerm{
+			MatchFields: []corev1.NodeSelectorRequirement{
+				{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"worker"}},
+			},
+		}),
+		"other-name": requiring(tolerating("", ""), corev1.NodeSelectorTerm{
+			MatchFields: []corev1.NodeSelectorRequirement{
+				{Key: "metadata.name", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"control"}},
+			},
+		}),
+		"role":  requiring(tolerating("", ""), expression(controlTaint, corev1.NodeSelectorOpDoesNotExist)),
+		"in":    requiring(tolerating("", ""), expression("pool", corev1.NodeSelectorOpIn, "worker", "gpu")),
+		"named": {NodeName: "worker", Tolerations: tolerating("", "").Tolerations},
+	}
+}
+
+func expression(key string, operator corev1.NodeSelectorOperator, of ...string) corev1.NodeSelectorTerm {
+	return corev1.NodeSelectorTerm{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: operator, Values: of}},
+	}
+}
+
+// requiring returns a pod that is on nodes of one of these terms only.
+func requiring(spec corev1.PodSpec, terms ...corev1.NodeSelectorTerm) corev1.PodSpec {
+	spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms},
+	}}
+	return spec
+}
+
+// TestTenantsStayOffControlVMs tries what brings a pod to a control VM.
 func TestTenantsStayOffControlVMs(t *testing.T) {
 	t.Parallel()
 	s := startTenants(t)
-	for want, spec := range intruders() {
+	for what, spec := range intruders() {
 		if err := create(t.Context(), s.tenant, "tenant", "before", spec); err != nil {
-			t.Fatalf("without the policies, the attack is not possible either: %s: %v", want, err)
+			t.Fatalf("without the policies, the attack is not possible either: %s: %v", what, err)
 		}
 	}
-	before := s.daemonSet("tenant", "before", tolerating("", "").Tolerations)
-	eventually.Succeeds(t, time.Minute, "without the policies, a DaemonSet gets to both VMs", func() error {
-		if nodes, err := before(); err != nil || len(nodes) != 2 {
-			return fmt.Errorf("its pods are for %v: %w", nodes, err)
-		}
-		return nil
-	})
 	pods := s.tenant.CoreV1().Pods("tenant")
 	_, err := pods.Create(t.Context(), podOf("old", tolerating("", "")), metav1.CreateOptions{})
 	s.must(err)
 	_, err = pods.Create(t.Context(), podOf("plain", corev1.PodSpec{}), metav1.CreateOptions{})
 	s.must(err)
-
-	exempt := values{"exempt_namespaces": []any{"kube-system", "agents"}, "static_pods": []any{"static"}}
-	applyPodPolicies(t, s.Cluster, values{"admission": exempt})
-	for want, spec := range intruders() {
+	s.restrict()
+	for what, spec := range intruders() {
 		err := create(t.Context(), s.tenant, "tenant", "attack", spec)
-		kubetest.MustForbid(t, want, err, want, "add namespace tenant to")
+		mustRefuseTenant(t, what, err, "control VM")
 	}
 	s.checkUpdates()
 	s.checkDaemonSets()
@@ -188,13 +247,13 @@ func (s *tenants) checkUpdates() {
 // checkDaemonSets: their controller creates the pods, and adds tolerations of its own.
 func (s *tenants) checkDaemonSets() {
 	s.t.Helper()
-	refused := s.daemonSet("tenant", "refused", tolerating("", "").Tolerations)
 	for name, c := range map[string]struct {
 		namespace   string
 		tolerations []corev1.Toleration
 		want        int
 	}{
 		"usual":    {"tenant", nil, 1},
+		"workers":  {"tenant", tolerating("", "").Tolerations, 1},
 		"no-evict": {"tenant", tolerating("", corev1.TaintEffectNoExecute).Tolerations, 1},
 		"everyone": {"agents", tolerating("", "").Tolerations, 2},
 		"tolerant": {"agents", tolerating(controlTaint, "").Tolerations, 2},
@@ -207,42 +266,37 @@ func (s *tenants) checkDaemonSets() {
 			return nil
 		})
 	}
-	eventually.Succeeds(s.t, time.Minute, "the user of a DaemonSet learns why it has no pods", func() error {
+	eventually.Succeeds(s.t, time.Minute, "the user of a DaemonSet learns why it has no pod there", func() error {
 		events, err := s.tenant.CoreV1().Events("tenant").List(s.t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
 		for _, event := range events.Items {
-			if event.InvolvedObject.Name == "refused" && strings.Contains(event.Message, "of every taint") {
+			if event.InvolvedObject.Name == "workers" && strings.Contains(event.Message, "run on control VMs") {
 				return nil
 			}
 		}
 		return fmt.Errorf("the Events do not say it: %v", events.Items)
 	})
-	if nodes, err := refused(); err != nil || len(nodes) != 0 {
-		s.t.Errorf("a DaemonSet that tolerates all taints has pods for %v: %v", nodes, err)
-	}
 }
 
 // checkFriends: who must be able to do it all the same.
 func (s *tenants) checkFriends() {
 	s.t.Helper()
 	ctx := s.t.Context()
-	if err := create(ctx, s.tenant, "tenant", "named", corev1.PodSpec{NodeName: "worker"}); err != nil {
-		s.t.Errorf("a pod that names a worker: %v", err)
+	for name, spec := range workersOnly() {
+		if err := create(ctx, s.tenant, "tenant", name, spec); err != nil {
+			s.t.Errorf("a pod for workers (%s): %v", name, err)
+		}
 	}
 	if err := create(ctx, s.tenant, "tenant", "gpu", tolerating("example.com/gpu", "")); err != nil {
 		s.t.Errorf("a pod that tolerates a worker's taint: %v", err)
 	}
-	for want, spec := range intruders() {
+	for what, spec := range intruders() {
 		for _, namespace := range []string{metav1.NamespaceSystem, "agents"} {
 			if err := create(ctx, s.admin, namespace, "exempt", spec); err != nil {
-				s.t.Errorf("a pod of namespace %s (%s): %v", namespace, want, err)
+				s.t.Errorf("a pod of namespace %s (%s): %v", namespace, what, err)
 			}
-		}
-		err := create(ctx, s.admin, "tenant", "admin", spec)
-		if critical := spec.PriorityClassName != ""; apierrors.IsForbidden(err) != critical {
-			s.t.Errorf("an administrator's pod of another namespace (%s): %v", want, err)
 		}
 	}
 	kubelet := s.ClientFor("system:node:control", "system:nodes")
@@ -256,29 +310,9 @@ func (s *tenants) checkFriends() {
 	mirror.OwnerReferences = []metav1.OwnerReference{
 		{APIVersion: "v1", Kind: "Node", Name: "control", UID: node.UID, Controller: &yes},
 	}
-	for _, namespace := range []string{metav1.NamespaceSystem, "agents"} {
+	for _, namespace := range []string{metav1.NamespaceSystem, "agents", "tenant"} {
 		if _, err := kubelet.CoreV1().Pods(namespace).Create(ctx, mirror, metav1.CreateOptions{}); err != nil {
 			s.t.Errorf("the mirror of a static pod in namespace %s: %v", namespace, err)
 		}
 	}
-	s.checkStaticPods(kubelet, mirror)
-	scheduler := s.ClientFor("system:kube-scheduler")
-	binding := &corev1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Name: "plain"}, Target: corev1.ObjectReference{Kind: "Node", Name: "worker"},
-	}
-	err = s.tenant.CoreV1().Pods("tenant").Bind(ctx, binding, metav1.CreateOptions{})
-	kubetest.MustForbid(s.t, "a tenant binds a pod", err)
-	if err := scheduler.CoreV1().Pods("tenant").Bind(ctx, binding, metav1.CreateOptions{}); err != nil {
-		s.t.Errorf("the scheduler binds a pod: %v", err)
-	}
-}
-
-// checkStaticPods: objects of static pods count in the quota of their namespace.
-func (s *tenants) checkStaticPods(kubelet kubernetes.Interface, mirror *corev1.Pod) {
-	s.t.Helper()
-	_, err := kubelet.CoreV1().Pods("tenant").Create(s.t.Context(), mirror, metav1.CreateOptions{})
-	kubetest.MustForbid(
-		s.t, "the mirror of a static pod in a tenant's namespace", err,
-		"cannot create pods in namespace tenant", "admission.exempt_namespaces",
-	)
 }
