@@ -68,7 +68,7 @@ func (s *suite) noteNetworkPolicies(ctx context.Context) {
 	case errors.Is(err, errStillConnected):
 		s.report.line("WARNING", "network policies", strings.Join([]string{
 			fmt.Sprintf("%d exist, such as %s, and the pod network enforces none of them:", len(list.Items), first),
-			"every pod can connect to every other pod (docs/security.md)",
+			"every pod can connect to every other pod (docs/network-policies.md)",
 		}, "\n"))
 	case err != nil:
 		s.report.line("note", "network policies", err.Error())

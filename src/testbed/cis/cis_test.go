@@ -158,7 +158,7 @@ func TestRemainingIsStrict(t *testing.T) {
 	}
 }
 
-// TestDocumentedFailures: docs/security.md has the table of remaining.yml. UPDATE_DOCS=1 rewrites it.
+// TestDocumentedFailures: docs/conformance.md has the table of remaining.yml. UPDATE_DOCS=1 rewrites it.
 func TestDocumentedFailures(t *testing.T) {
 	content, err := os.ReadFile("remaining.yml")
 	if err != nil {
@@ -168,7 +168,7 @@ func TestDocumentedFailures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const path = "../../../docs/security.md"
+	const path = "../../../docs/conformance.md"
 	document, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

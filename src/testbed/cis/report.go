@@ -79,7 +79,7 @@ func JUnit(outcomes []Outcome) ([]byte, error) {
 	return append([]byte(xml.Header), append(content, '\n')...), err
 }
 
-// Markdown is the table of remaining failures for docs/security.md.
+// Markdown is the table of remaining failures for docs/conformance.md.
 func Markdown(remaining []Remaining) string {
 	var b strings.Builder
 	b.WriteString("| Check | Why it fails |\n|---|---|\n")
