@@ -19,6 +19,8 @@ import (
 
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/testbed/lab/director"
+
+	"gopkg.in/yaml.v3"
 )
 
 // insideVariable is set for the test binary in the namespaces, to the directory of the deployment.

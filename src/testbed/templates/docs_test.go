@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"kubernetes-release/testbed/lab/director/render"
+
+	"gopkg.in/yaml.v3"
 )
 
 // snippet is a code block of a document.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/cppforlife/go-patch/patch"
 	yamlv2 "gopkg.in/yaml.v2" //nolint:depguard // go-patch works on the types that this version decodes to
+	"gopkg.in/yaml.v3"
 
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/driver"

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // TestTokensDoNotOutliveTheirNode is someone who has a node for a moment, or may create tokens in a namespace, and
@@ -29,7 +29,11 @@ func TestTokensDoNotOutliveTheirNode(t *testing.T) {
 	}
 	s := startTenants(t, "--"+flag+"="+limit)
 	s.seed()
-	uid := s.agent()
+	agent := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "agent"}, Spec: corev1.PodSpec{
+		NodeName: "mine", Containers: []corev1.Container{{Name: "main", Image: "example"}},
+	}}
+	bound, err := s.admin.CoreV1().Pods("other").Create(t.Context(), agent, metav1.CreateOptions{})
+	s.must(err)
 	const century = 100 * 365 * 24 * time.Hour
 	request := func(asked time.Duration, pod bool) time.Duration {
 		t.Helper()
@@ -38,7 +42,7 @@ func TestTokensDoNotOutliveTheirNode(t *testing.T) {
 		if pod {
 			namespace, client = "other", s.ClientFor("system:node:mine", "system:nodes", "system:authenticated")
 			token.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{
-				APIVersion: "v1", Kind: "Pod", Name: "agent", UID: types.UID(uid),
+				APIVersion: "v1", Kind: "Pod", Name: "agent", UID: bound.UID,
 			}
 		}
 		before := time.Now()

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"gopkg.in/yaml.v3"
 )
 
 // sharedStore contains the generated variables of all tests: generating two dozen RSA keys per test would take minutes.
