@@ -470,7 +470,9 @@ func changedByHand(b bench) {
 func formerIdentity(b bench) {
 	ctx, roles := context.Background(), b.client.RbacV1()
 	manager := metav1.ApplyOptions{FieldManager: FieldManager}
-	role := rbacac.ClusterRole(formerRole)
+	role := rbacac.ClusterRole(formerRole).WithRules(
+		rbacac.PolicyRule().WithAPIGroups("").WithResources("namespaces").WithVerbs("get"),
+	)
 	binding := rbacac.ClusterRoleBinding(formerRole).WithRoleRef(
 		rbacac.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("ClusterRole").WithName(formerRole),
 	)

@@ -106,60 +106,6 @@ func TestNodesCannotAttachVolumesElsewhere(t *testing.T) {
 	}); err != nil {
 		t.Errorf("kubelet changes the number of volumes: %v", err)
 	}
-	// Where the claims of others are provisioned, whose class binds at once.
-	const zone = "topology.ebs.csi.aws.com/zone"
-	keys := func(keys ...string) error { // of a driver that is there they cannot be changed
-		if err := update(func(c *storagev1.CSINode) { c.Spec.Drivers = nil }); err != nil {
-			t.Fatal(err)
-		}
-		return update(func(c *storagev1.CSINode) {
-			driver("i-own")(c)
-			c.Spec.Drivers[0].TopologyKeys = keys
-		})
-	}
-	for what, attack := range map[string][]string{
-		"no zone": {"kubernetes.io/os"}, "a label of its own": {zone, "example.com/mine"},
-		"an Outpost":       {zone, "topology.ebs.csi.aws.com/outpost-id"},
-		"another driver's": {"topology.cinder.csi.openstack.org/zone"},
-	} {
-		kubetest.MustForbid(t, what, keys(attack...), "topologyKeys of driver ebs.csi.aws.com must contain")
-	}
-	for _, friend := range [][]string{{zone, "topology.kubernetes.io/zone", "kubernetes.io/os"}, {zone}} {
-		if err := keys(friend...); err != nil {
-			t.Errorf("the topologyKeys %v: %v", friend, err)
-		}
-	}
-	of := func(driver string, keys ...string) error {
-		if err := update(func(c *storagev1.CSINode) { c.Spec.Drivers = nil }); err != nil {
-			t.Fatal(err)
-		}
-		return update(func(c *storagev1.CSINode) {
-			c.Spec.Drivers = []storagev1.CSINodeDriver{{Name: driver, NodeID: "i-own", TopologyKeys: keys}}
-		})
-	}
-	kubetest.MustForbid(t, "a region of EBS", keys(zone, corev1.LabelTopologyRegion), "topologyKeys of driver ebs.csi")
-	// The example of extra_args in jobs/cinder-csi-node/spec.
-	const zoneOfCinder = "topology.cinder.csi.openstack.org/zone"
-	onOpenStack := func(keys ...string) error { return of("cinder.csi.openstack.org", keys...) }
-	if err := onOpenStack(zoneOfCinder, corev1.LabelTopologyRegion); err != nil {
-		t.Errorf("the zone and the region of OpenStack: %v", err)
-	}
-	kubetest.MustForbid(
-		t, "only a region of OpenStack", onOpenStack(corev1.LabelTopologyRegion), "must contain "+zoneOfCinder,
-	)
-	// vSphere's driver follows the labels that the cloud controller sets (driverConfig in package cloud/vsphere).
-	onVSphere := func(keys ...string) error { return of("csi.vsphere.vmware.com", keys...) }
-	for what, attack := range map[string][]string{
-		"no zone of vSphere": {"kubernetes.io/os"},
-		"a label of its own": {corev1.LabelTopologyZone, "example.com/mine"},
-	} {
-		kubetest.MustForbid(t, what, onVSphere(attack...), "topologyKeys of driver csi.vsphere.vmware.com must contain")
-	}
-	for _, friend := range [][]string{{corev1.LabelTopologyRegion, corev1.LabelTopologyZone}, nil} {
-		if err := onVSphere(friend...); err != nil {
-			t.Errorf("the topologyKeys %v of vSphere: %v", friend, err)
-		}
-	}
 	kubetest.MustForbid(t, "no owner", update(func(c *storagev1.CSINode) { c.OwnerReferences = nil }), "only owner")
 	kubetest.MustForbid(t, "an owner that nobody knows", update(func(c *storagev1.CSINode) {
 		c.OwnerReferences[0].APIVersion = "example.com/v1"
@@ -211,47 +157,4 @@ func TestNodesCannotAttachVolumesElsewhere(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// TestNodesCannotKeepAPIServersBusy is root on a worker that names so many drivers in its CSINode that the policy takes
-// a processor for seconds: it looks at each of them for each Node of the cluster.
-func TestNodesCannotKeepAPIServersBusy(t *testing.T) {
-	cluster := startWithPolicy(t)
-	const name = "ip-10-0-0-5.ec2.internal"
-	var uid types.UID
-	for i := range 20 {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("other-%d", i)}}
-		if i == 0 {
-			node.Name = name
-		}
-		created, err := cluster.Admin().CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if i == 0 {
-			uid = created.UID
-		}
-	}
-	csiNodes := cluster.ClientFor("system:node:"+name, "system:nodes").StorageV1().CSINodes()
-	create := func(drivers int) error {
-		owners := []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: uid}}
-		csiNode := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owners}}
-		for i := range drivers {
-			driver := storagev1.CSINodeDriver{Name: fmt.Sprintf("a%d.example.com", i), NodeID: "a"}
-			csiNode.Spec.Drivers = append(csiNode.Spec.Drivers, driver)
-		}
-		_, err := csiNodes.Create(t.Context(), csiNode, metav1.CreateOptions{})
-		return err
-	}
-	eventually.Succeeds(t, 30*time.Second, "the policy knows the Nodes", func() error {
-		if err := create(101); !apierrors.IsForbidden(err) {
-			_ = csiNodes.Delete(t.Context(), name, metav1.DeleteOptions{})
-			return fmt.Errorf("101 drivers: %w", err)
-		}
-		return nil
-	})
-	kubetest.MustForbid(t, "thousands of drivers", create(10000), "100 drivers")
-	if err := create(20); err != nil {
-		t.Errorf("20 drivers: %v", err)
-	}
 }

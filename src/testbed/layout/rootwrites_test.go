@@ -62,12 +62,9 @@ var writes = map[string]string{
 	"launcher/pidfile.go: os.Remove":            "below a directory that the launcher has claimed",
 	"launcher/pidfile.go: filelock.Acquire":     "below a directory that the launcher has claimed",
 	"launcher/check.go: filelock.Acquire":       "in /run, where vcap cannot write",
-	"launcher/check.go: os.Chmod":               "in the job's folder, where vcap cannot write",
-	"launcher/check.go: os.Chown":               "in the job's folder, where vcap cannot write",
 	"kmsplugin/serve.go: os.Chmod":              "runs as kube-apiserver's user, in bpm",
 	"kmsplugin/serve.go: os.Remove":             "runs as kube-apiserver's user, in bpm",
 	"launcher/check.go: atomicfile.Write":       "next to the configuration, where vcap cannot write",
-	"launcher/confine.go: os.MkdirAll":          "in a file system that it has just mounted, empty and root's",
 	"launcher/prepare.go: os.OpenFile":          "below /proc/sys",
 }
 

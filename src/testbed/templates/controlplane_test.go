@@ -16,11 +16,10 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"gopkg.in/yaml.v3"
 
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/testbed/lab/director"
-
-	"gopkg.in/yaml.v3"
 )
 
 // insideVariable is set for the test binary in the namespaces, to the directory of the deployment.

@@ -169,12 +169,19 @@ func shapes(t testing.TB) []shape {
 
 func agentShapes() []shape {
 	return []shape{
+		{
+			what: "a ServiceAccount in kube-system", path: core + "/namespaces/kube-system/serviceaccounts",
+			body: meta("v1", "ServiceAccount", "driver"),
+		},
 		workload("DaemonSet", "daemonsets", "node-exporter", "node-exporter's DaemonSet", nodeExporter),
 		podShape("agents", "node-exporter", "node-exporter's pod", nodeExporter),
 		workload("DaemonSet", "daemonsets", "cni", "a network plugin's DaemonSet", cniAgent),
 		podShape("agents", "cni", "a network plugin's pod, with a system priority outside of kube-system", cniAgent),
 		podShape("agents", "csi", "a storage driver's pod on a node", csiNode),
-		podShape("kube-system", "csi", "a storage driver's pod in kube-system", csiNode),
+		podShape("kube-system", "csi", "a storage driver's pod in kube-system", "serviceAccountName: driver\n"+csiNode),
+		podShape("kube-system", "plain", "a pod of kube-system with the ServiceAccount default", "").butWanted(
+			"the ServiceAccounts default of Kubernetes' own namespaces are given no token (CIS 5.1.5)",
+		),
 		podShape("agents", "logs", "an agent that reads logs of all nodes", `
 tolerations: [{operator: Exists, effect: NoSchedule}, {operator: Exists, effect: NoExecute}]
 containers:
@@ -812,7 +819,7 @@ spec:
 		{
 			what: "labels and taints of a node, by an administrator", method: http.MethodPatch, kind: mergePatch,
 			path: core + "/nodes/worker",
-			body: `{"metadata": {"labels": {"node-role.kubernetes.io/worker": "", "topology.kubernetes.io/zone": "a"}}` +
+			body: `{"metadata": {"labels": {"node-role.kubernetes.io/worker": "", "topology.kubernetes.io/zone": ""}}` +
 				`, "spec": {"taints": [{"key": "example.com/dedicated", "effect": "NoSchedule"}]}}`,
 		},
 		{
@@ -926,7 +933,10 @@ spec:
 			"claims", as: tenant, method: http.MethodDelete, path: inTenant + "/persistentvolumeclaims"},
 		{what: "deletion of a Service", method: http.MethodDelete, path: inTenant + "/services/by-hand"},
 		{what: "deletion of a namespace", method: http.MethodDelete, path: namespaces + "/plain"},
-		{what: "deletion of a node, by itself", as: worker, method: http.MethodDelete, path: core + "/nodes/worker"},
+		{
+			what: "deletion of a node, by itself", as: worker, method: http.MethodDelete, path: core + "/nodes/worker",
+			wanted: "a VM that BOSH deletes takes its Node with it",
+		},
 		{
 			what: "a node registers", as: newNode, path: core + "/nodes",
 			body: meta("v1", "Node", "new") + "  labels: {kubernetes.io/hostname: new, kubernetes.io/os: " +

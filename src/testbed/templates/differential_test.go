@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"path/filepath"
 	"reflect"
@@ -36,6 +37,12 @@ type shape struct {
 	kind string
 	// wanted is why the answers may differ; they must differ then.
 	wanted string
+}
+
+// butWanted is a shape whose answers may differ.
+func (s shape) butWanted(reason string) shape {
+	s.wanted = reason
+	return s
 }
 
 // users are the groups of the users that send requests.
@@ -129,7 +136,10 @@ func prepare(t testing.TB, cluster *kubetest.Cluster) string {
 		{ObjectMeta: metav1.ObjectMeta{Name: "control"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{taint}}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "worker"}},
 	} {
-		node.Labels = map[string]string{"kubernetes.io/hostname": node.Name, corev1.LabelOSStable: "linux"}
+		node.Labels = map[string]string{
+			"kubernetes.io/hostname": node.Name, corev1.LabelOSStable: "linux",
+			"bosh.io/addresses": "10.0.16.5", // as kubelet-csr-approver knows the VM
+		}
 		created, err := client.CoreV1().Nodes().Create(t.Context(), node, create)
 		must(created, err)
 		uid = string(created.UID)
@@ -182,7 +192,8 @@ func TestAPIServerAnswersAsUpstreams(t *testing.T) {
 			t.Errorf("%s: both answer %s, but %s", s.what, answers[0], s.wanted)
 		case s.wanted == "" && !equal:
 			differ++
-			t.Errorf("%s: upstream's defaults answer %s, this release %s", s.what, answers[0], answers[1])
+			t.Errorf("%s: upstream's defaults answer %s, this release %s%s",
+				s.what, answers[0], answers[1], strings.Join(differences("", answers[0].body, answers[1].body), ""))
 		case s.wanted == "" && answers[0].status >= http.StatusInternalServerError:
 			t.Errorf("%s: both answer %s", s.what, answers[0]) // which shows nothing
 		}
@@ -212,11 +223,25 @@ func (a answer) String() string {
 	if status, ok := a.body.(map[string]any); ok && status["kind"] == "Status" {
 		return fmt.Sprintf("%d: %.400v", a.status, status["message"])
 	}
-	text, err := json.Marshal(a.body)
-	if err != nil {
-		return err.Error()
+	return fmt.Sprint(a.status)
+}
+
+// differences are lines that name the fields in which two objects differ.
+func differences(path string, stock, release any) (lines []string) {
+	if left, ok := stock.(map[string]any); ok {
+		if right, ok := release.(map[string]any); ok {
+			keys := slices.AppendSeq(slices.Collect(maps.Keys(left)), maps.Keys(right))
+			slices.Sort(keys)
+			for _, key := range slices.Compact(keys) {
+				lines = append(lines, differences(path+"."+key, left[key], right[key])...)
+			}
+			return lines
+		}
 	}
-	return fmt.Sprintf("%d: %.1500s", a.status, text)
+	if reflect.DeepEqual(stock, release) {
+		return nil
+	}
+	return []string{fmt.Sprintf("\n\t%s: %.200v, here %.200v", path, stock, release)}
 }
 
 func (s shape) send(t testing.TB, clients map[string]*http.Client, host, body string) answer {
@@ -260,6 +285,7 @@ var (
 	byChance = []string{
 		"uid", "creationTimestamp", "deletionTimestamp", "resourceVersion", "managedFields", "clusterIP", "clusterIPs",
 		"nodePort", "healthCheckNodePort", "token", "expirationTimestamp", "time", "lastTransitionTime",
+		"authentication.kubernetes.io/credential-id",
 	}
 	// mountedToken is the volume that admission adds to a pod.
 	mountedToken = regexp.MustCompile(`\bkube-api-access-[a-z0-9]{5}\b`)

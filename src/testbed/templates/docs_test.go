@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"kubernetes-release/testbed/lab/director/render"
-
 	"gopkg.in/yaml.v3"
+
+	"kubernetes-release/testbed/lab/director/render"
 )
 
 // snippet is a code block of a document.

@@ -19,6 +19,10 @@ import (
 // podCost is what the creation of pods took.
 type podCost struct{ client, admission, processor float64 } // seconds
 
+func (c podCost) plus(other podCost) podCost {
+	return podCost{c.client + other.client, c.admission + other.admission, c.processor + other.processor}
+}
+
 func (c podCost) minus(other podCost) podCost {
 	return podCost{c.client - other.client, c.admission - other.admission, c.processor - other.processor}
 }
@@ -56,9 +60,7 @@ func TestPodCostsAsMuchAsUpstreams(t *testing.T) {
 			cost := costOf(t, client).minus(before)
 			cost.client = took
 			if round > 0 { // the first warms up
-				costs[i] = podCost{
-					costs[i].client + cost.client, costs[i].admission + cost.admission, costs[i].processor + cost.processor,
-				}
+				costs[i] = costs[i].plus(cost)
 			}
 		}
 	}

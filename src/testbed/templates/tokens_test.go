@@ -29,10 +29,8 @@ func TestTokensDoNotOutliveTheirNode(t *testing.T) {
 	}
 	s := startTenants(t, "--"+flag+"="+limit)
 	s.seed()
-	agent := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "agent"}, Spec: corev1.PodSpec{
-		NodeName: "mine", Containers: []corev1.Container{{Name: "main", Image: "example"}},
-	}}
-	bound, err := s.admin.CoreV1().Pods("other").Create(t.Context(), agent, metav1.CreateOptions{})
+	agent := podOf("agent", corev1.PodSpec{NodeName: "mine"}) // as of a DaemonSet
+	agent, err := s.admin.CoreV1().Pods("other").Create(t.Context(), agent, metav1.CreateOptions{})
 	s.must(err)
 	const century = 100 * 365 * 24 * time.Hour
 	request := func(asked time.Duration, pod bool) time.Duration {
@@ -42,7 +40,7 @@ func TestTokensDoNotOutliveTheirNode(t *testing.T) {
 		if pod {
 			namespace, client = "other", s.ClientFor("system:node:mine", "system:nodes", "system:authenticated")
 			token.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{
-				APIVersion: "v1", Kind: "Pod", Name: "agent", UID: bound.UID,
+				APIVersion: "v1", Kind: "Pod", Name: "agent", UID: agent.UID,
 			}
 		}
 		before := time.Now()

@@ -54,8 +54,8 @@ type Options struct {
 	// Scheduler starts kube-scheduler, which chooses the nodes of pods.
 	Scheduler bool
 	// APIServerFlags are additional flags of kube-apiserver, which override those that Start sets. The program takes
-	// --authorization-config only without --authorization-mode, and --authentication-config only without
-	// --anonymous-auth, which are then left out.
+	// only one of --authorization-config and --authorization-mode, and --authentication-config only without
+	// --anonymous-auth: what Start sets is then left out.
 	APIServerFlags []string
 	// EtcdURL is the client URL of a running etcd. Without it, Start runs one.
 	EtcdURL string
@@ -224,7 +224,7 @@ func (c *Cluster) start(b binaries, options Options) error {
 		"--service-account-issuer="+cmp.Or(options.Issuer, "https://kubernetes.default.svc"),
 	)
 	for file, instead := range map[string]string{
-		"--authorization-config=":  "--authorization-mode=Node,RBAC",
+		"--authorization-":         "--authorization-mode=Node,RBAC",
 		"--authentication-config=": "--anonymous-auth=false",
 	} {
 		if !slices.ContainsFunc(options.APIServerFlags, func(flag string) bool { return strings.HasPrefix(flag, file) }) {
