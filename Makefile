@@ -188,7 +188,7 @@ test-programs: components release lab ## Run the tests with real programs and VM
 	@ci/prometheus.sh promtool
 	@ci/vsphere.sh
 	@status=0; \
-	  for pin in kubernetes network-policy; do (cd src/components/$$pin && $(BESIDE) $(AS_BUILT) go test .) || status=1; done; \
+	  for pin in kubernetes network-policy; do (cd src/components/$$pin && $(BESIDE) $(AS_BUILT) go test -timeout 20m .) || status=1; done; \
 	  (cd src/components/kubernetes && $(BESIDE) $(AS_BUILT) go list -export -modfile=previous-minor.mod . >/dev/null) || status=1; \
 	  for module in $(MODULES); do (cd src/$$module && $(PROGRAMS) $(BESIDE) go test -race -timeout 30m $$($(PROGRAM_TESTS) | grep -vx ./templates)) || status=1; done; \
 	  $(if $(TEMPLATES),(cd src/testbed && $(PROGRAMS) $(BESIDE) $(UNCACHED) -timeout 30m $(TEMPLATES)) || status=1;) exit $$status

@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -37,7 +38,7 @@ import (
 var servers = map[string]func() *cobra.Command{
 	"kube-apiserver":          apiserver.NewAPIServerCommand,
 	"kube-controller-manager": controllermanager.NewControllerManagerCommand,
-	"kube-proxy":              proxy.NewProxyCommand,
+	"kube-proxy":              proxyCommand,
 	"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
 	"kubelet":                 func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
 }
@@ -64,6 +65,12 @@ func main() {
 		os.Exit(2)
 	}
 	os.Exit(cli.Run(build()))
+}
+
+// proxyCommand leaves out the process-wide flags, which are those of cAdvisor, a part of kubelet.
+func proxyCommand() *cobra.Command {
+	flag.CommandLine = flag.NewFlagSet(os.Args[0], flag.ExitOnError)
+	return proxy.NewProxyCommand()
 }
 
 func runKubectl() {
