@@ -84,8 +84,9 @@ func runKubectl() {
 
 func runMetricsServer() {
 	logs.InitLogs()
-	defer logs.FlushLogs()
-	if err := metrics.NewMetricsServerCommand(server.SetupSignalHandler()).Execute(); err != nil {
-		panic(err)
+	err := metrics.NewMetricsServerCommand(server.SetupSignalHandler()).Execute()
+	logs.FlushLogs()
+	if err != nil {
+		os.Exit(1) // it has been printed; upstream's main function panics
 	}
 }

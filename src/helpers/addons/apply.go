@@ -337,8 +337,8 @@ func (a *applier) patch(ctx context.Context, object Object, dryRun []string) (*u
 func explainForbidden(err error) error {
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf(
-			"%w; tls.client of the job kubernetes-addons must be a certificate of the organization system:masters, such "+
-				"as the variable tls_kubernetes_bootstrap of manifests/kubernetes.yml", err,
+			"%w; tls.client of the job kubernetes-addons must be a certificate of the organization system:masters, "+
+				"such as the variable tls_kubernetes_bootstrap of manifests/kubernetes.yml", err,
 		)
 	}
 	return err

@@ -504,7 +504,9 @@ func errorOf[T any](_ T, err error) error { return err }
 
 func forbidden(b bench) {
 	config := rest.CopyConfig(b.config)
-	config.Impersonate = rest.ImpersonationConfig{UserName: "kubernetes-addons", Groups: []string{"system:authenticated"}}
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: "kubernetes-addons", Groups: []string{"system:authenticated"},
+	}
 	_, err := b.applyWith(config, "inventory-forbidden", map[string]string{"1.yaml": settingsManifest})
 	if err == nil || !strings.Contains(err.Error(), "tls.client") || !strings.Contains(err.Error(), "system:masters") {
 		b.t.Errorf("a certificate of another group: %v", err)

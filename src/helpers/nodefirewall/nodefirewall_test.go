@@ -843,8 +843,8 @@ func TestPodsDoNotReachPortsOfTheControlPlane(t *testing.T) {
 			if err := w.pod.dial(t, 0, address); err == nil {
 				t.Errorf("%s, a pod connects to %s", what, address)
 			} else if timedOut(err) && !strings.HasPrefix(address, "[fe80:") {
-				// A refusal to an address of one link can leave by another one: the kernel looks for its way without the
-				// interface (nf_send_reset6 in net/ipv6/netfilter/nf_reject_ipv6.c).
+				// A refusal to an address of one link can leave by another one: the kernel looks for its way without
+				// the interface (nf_send_reset6 in net/ipv6/netfilter/nf_reject_ipv6.c).
 				t.Errorf("%s, a pod to %s: %v, want a refusal", what, address, err)
 			}
 		}

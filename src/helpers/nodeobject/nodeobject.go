@@ -88,8 +88,8 @@ func checkInitialized(node *corev1.Node) error {
 func checkKnown(node *corev1.Node) error {
 	if node.Labels[AddressesLabel] == "" {
 		return fmt.Errorf(
-			"Node %s does not have the label %s: kubelet-csr-approver has not found its instance yet (see its log on the "+
-				"control VMs)",
+			"Node %s does not have the label %s: kubelet-csr-approver has not found its instance yet (see its log on "+
+				"the control VMs)",
 			node.Name, AddressesLabel,
 		)
 	}

@@ -227,7 +227,8 @@ func (c *Cluster) start(b binaries, options Options) error {
 		"--authorization-":         "--authorization-mode=Node,RBAC",
 		"--authentication-config=": "--anonymous-auth=false",
 	} {
-		if !slices.ContainsFunc(options.APIServerFlags, func(flag string) bool { return strings.HasPrefix(flag, file) }) {
+		given := func(flag string) bool { return strings.HasPrefix(flag, file) }
+		if !slices.ContainsFunc(options.APIServerFlags, given) {
 			flags = append(flags, instead)
 		}
 	}
