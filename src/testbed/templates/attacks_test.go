@@ -155,8 +155,8 @@ func ofNodes(uid string) []attack {
 }
 
 // TestNodesAreConfined makes the requests of someone who has a node to an API server with the admission plugins,
-// policies and permissions of the release. Each must be forbidden: an object that does not exist or is invalid is another
-// error.
+// policies and permissions of the release. Each must be forbidden: an object that does not exist or is invalid is
+// another error.
 func TestNodesAreConfined(t *testing.T) {
 	t.Parallel()
 	s := startTenants(t, append(admissionFlags(t), "--allow-privileged")...)

@@ -174,7 +174,7 @@ func TestControlVMsHandOver(t *testing.T) {
 	const log = " --log=ROOT/sys/log/JOB/drain.stderr.log"
 	for job, arguments := range map[string]string{
 		"etcd":           "move-etcd-leader" + log + " --config=ROOT/jobs/etcd/config/members.json",
-		"kube-apiserver": "stop-process --job=JOB --timeout=35s --again-after=15s" + log,
+		"kube-apiserver": "stop-process --job=JOB --timeout=34s --again-after=14s" + log,
 		"kube-controller-manager": "stop-process --job=JOB --timeout=20s --lease=JOB " +
 			"--kubeconfig=ROOT/jobs/JOB/config/kubeconfig.json" + log,
 		"kube-scheduler": "stop-process --job=JOB --timeout=20s" + log,
@@ -225,8 +225,8 @@ func TestControlVMsHandOver(t *testing.T) {
 	}
 }
 
-// TestAPIServersServeBeforeTheyClose is that an API server serves for a second at least after its drain has begun, and
-// that the drain waits for it.
+// TestAPIServersServeBeforeTheyClose is that an API server serves for a second at least after its drain has started,
+// and that the drain waits for it.
 func TestAPIServersServeBeforeTheyClose(t *testing.T) {
 	for delay, want := range map[int]struct{ flag, drain string }{
 		0: {"1s", "--timeout=31s --again-after=11s"},

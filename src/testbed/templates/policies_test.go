@@ -13,12 +13,6 @@ import (
 	"kubernetes-release/internal/kubetest"
 )
 
-// applyAddon applies a manifest of the job kubernetes-addons, as its post-start does.
-func applyAddon(t *testing.T, cluster *kubetest.Cluster, name string, properties values) {
-	t.Helper()
-	applyManifests(t, cluster, properties, name)
-}
-
 // applyManifests applies manifests of the job kubernetes-addons, and removes others that it has applied.
 func applyManifests(t *testing.T, cluster *kubetest.Cluster, properties values, names ...string) {
 	t.Helper()

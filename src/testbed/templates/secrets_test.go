@@ -67,6 +67,7 @@ var secrets = map[string]struct {
 	"etcd-snapshot":      {onlyRoot, nil},
 	"etcd-defragment":    {onlyRoot, nil},
 	"flannel":            {onlyRoot, nil},
+	"restrict-tenants":   {onlyRoot, nil},
 	"kube-apiserver": {
 		ownUserUnderBPM,
 		[]string{
