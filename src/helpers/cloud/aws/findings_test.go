@@ -258,6 +258,14 @@ var tagCases = map[string]mistake{
 		found:    []string{`"true"`},
 		fix:      []string{"Value=shared"},
 	},
+	"value of a security group": {
+		change:   func(f *fakeCloud) { f.groups["sg-1"][testKey] = "yes" },
+		check:    "cluster-tag-value",
+		status:   preflight.Warned,
+		resource: "sg-1",
+		found:    []string{`"yes"`},
+		fix:      []string{"--resources sg-1", "Value=shared"},
+	},
 	"62 tags": {worker: true, change: func(f *fakeCloud) {
 		for i := range 58 {
 			f.tagInstance(fmt.Sprintf("tag-%d é\n", i), "<&>")
@@ -613,6 +621,16 @@ var groupCases = map[string]mistake{
 		change: func(f *fakeCloud) { f.addGroup("sg-2", nil) },
 		check:  "untagged-security-groups",
 		status: preflight.Passed,
+	},
+	"the tag of the group has a value that policies do not allow": {
+		change: func(f *fakeCloud) {
+			f.groups["sg-1"][testKey] = "yes"
+			f.denied["ec2:AuthorizeSecurityGroupIngress"] = true
+		},
+		check:  "security-group-permissions",
+		status: preflight.Failed,
+		found:  []string{"the group does not have the tag " + testKey},
+		fix:    []string{"aws ec2 create-tags --region us-east-1 --resources sg-1", "Value=shared"},
 	},
 	"groups are not managed": {
 		change: func(f *fakeCloud) { f.groups["sg-1"] = nil; f.addGroup("sg-2", nil) },

@@ -28,7 +28,7 @@ var _ = register(Check{
 	severity: preflight.Warn,
 	Roles:    both,
 	section:  sectionTags,
-	Needs:    facts.FromInstance | facts.FromSubnets,
+	Needs:    facts.FromInstance | facts.FromSubnets | facts.FromGroups,
 	run:      checkTagValues,
 	fix:      "Set the tag's value to `shared`.",
 })
@@ -52,7 +52,7 @@ func checkTagValues(f *facts.Facts) preflight.Outcome {
 	var findings []preflight.Finding
 	examine := func(id string, t clustertags.Tags) {
 		value, ok := t[f.TagKey()]
-		if !ok || value == "shared" || value == "owned" {
+		if !ok || t.IsOwnedOrShared(f.TagKey()) {
 			return
 		}
 		findings = append(findings, preflight.Finding{
@@ -72,6 +72,9 @@ func checkTagValues(f *facts.Facts) preflight.Outcome {
 	}
 	for _, s := range f.Subnets {
 		examine(s.ID, s.Tags)
+	}
+	for _, g := range f.Groups {
+		examine(g.ID, g.Tags)
 	}
 	return preflight.Outcome{Findings: findings}
 }

@@ -51,8 +51,9 @@ func testedBy(f *facts.Facts, actions ...string) preflight.Outcome {
 		case awserr.Denied:
 			finding := denied(f, awserr.DeniedAction(p.Err, strings.Join(p.Covers, " or ")), p.Resource, p.Err)
 			if strings.HasPrefix(p.Resource, "sg-") && f.GroupsErr == nil &&
-				!f.Group(p.Resource).Has(f.TagKey()) { // the old tag is not enough for them
-				finding.Found += "; the group does not have the tag " + f.TagKey() + ", which policies require"
+				!f.Group(p.Resource).IsOwnedOrShared(f.TagKey()) { // the old tag is not enough for them
+				finding.Found += "; the group does not have the tag " + f.TagKey() +
+					" with the value owned or shared, which policies require"
 			}
 			if !slices.ContainsFunc(
 				findings, func(other preflight.Finding) bool { return other.Resource == finding.Resource },

@@ -110,6 +110,9 @@ func (t Tags) Has(key string) bool {
 	return ok
 }
 
+// IsOwnedOrShared reports whether the tag with this key has one of the values that generated policies allow.
+func (t Tags) IsOwnedOrShared(key string) bool { return t[key] == "owned" || t[key] == "shared" }
+
 // Clusters returns the names of the clusters in tags that start with TagPrefix, sorted.
 func (t Tags) Clusters() []string {
 	var names []string

@@ -109,7 +109,8 @@ func SortedIDs(all map[string]clustertags.Tags) []string {
 // commands: the generated policy applies only to resources that have it, while one with wildcards needs no tag.
 func TagFirst(f *facts.Facts, fixes []preflight.Fix) []preflight.Fix {
 	group := f.ManagedGroup(f.GroupIDs())
-	if f.Request.Role != preflight.Control || f.GroupsErr != nil || group == "" || f.Group(group).Has(f.TagKey()) {
+	if f.Request.Role != preflight.Control || f.GroupsErr != nil || group == "" ||
+		f.Group(group).IsOwnedOrShared(f.TagKey()) {
 		return fixes
 	}
 	first := fixes[0]
