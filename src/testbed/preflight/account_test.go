@@ -410,7 +410,7 @@ func TestPrepareKeepsPermissions(t *testing.T) {
 			}
 			code, text, stderr := account(t, append([]string{"terraform"}, check...)...)
 			if code != 0 || !strings.Contains(text, `"Sid": "`+c.sid+`"`) ||
-				!strings.Contains(text, "account terraform "+strings.Join(c.options, " ")+"\n") {
+				!strings.Contains(text, "account terraform "+strings.Join(check, " ")+"\n") {
 				t.Errorf("terraform: exit code %d\n%s%s", code, text, stderr)
 			}
 		})
@@ -942,6 +942,7 @@ func TestCheckNetwork(t *testing.T) {
 			w.VPCEndpoints = append(w.VPCEndpoints, store.VPCEndpoint{
 				ID: fmt.Sprintf("vpce-%d", i), VPC: awssim.LabVPC, Type: "Interface",
 				Service: "com.amazonaws.us-east-1." + service, PrivateDNS: true,
+				Subnets: []string{awssim.LabNodeSubnet(1)},
 			})
 		}
 	}
@@ -1071,6 +1072,31 @@ func TestCheckNetwork(t *testing.T) {
 			"incoming traffic between nodes at tcp 10250", "API to kubelets",
 			"incoming traffic between nodes at udp 8472",
 		}},
+		"outgoing traffic to the group only": {func(w *store.World) {
+			members(w).Egress = []store.Rule{{Protocol: "-1", Group: members(w).ID}}
+		}, []string{"outgoing traffic to TCP 443"}},
+		"outgoing traffic to the VPC only": {func(w *store.World) {
+			members(w).Egress = []store.Rule{{Protocol: "-1", CIDR: "10.0.0.0/16"}}
+		}, []string{"outgoing traffic to TCP 443"}},
+		"outgoing traffic to the VPC only, with endpoints": {func(w *store.World) {
+			endpoints(w)
+			members(w).Egress = []store.Rule{{Protocol: "-1", CIDR: "10.0.0.0/16"}}
+		}, nil},
+		"outgoing traffic to the group only, with endpoints": {func(w *store.World) {
+			endpoints(w)
+			members(w).Egress = []store.Rule{{Protocol: "-1", Group: members(w).ID}}
+		}, []string{"outgoing traffic to TCP 443"}},
+		"outgoing traffic to the group only, with endpoints in it": {func(w *store.World) {
+			endpoints(w)
+			for i := range w.VPCEndpoints {
+				w.VPCEndpoints[i].SecurityGroups = []string{members(w).ID}
+			}
+			members(w).Egress = []store.Rule{{Protocol: "-1", Group: members(w).ID}}
+		}, nil},
+		"public subnets, and no gateway": {func(w *store.World) {
+			w.RouteTables[1].Routes = w.RouteTables[1].Routes[:1]
+			w.InternetGateways[0].VPC = ""
+		}, []string{"aws ec2 attach-internet-gateway"}},
 		"only HTTPS leaves": {func(w *store.World) {
 			members(w).Egress = []store.Rule{{Protocol: "tcp", FromPort: 443, ToPort: 443, CIDR: "0.0.0.0/0"}}
 		}, []string{"outgoing traffic between nodes at tcp 2380"}},

@@ -797,6 +797,105 @@ func mustBeEmpty(t *testing.T, op *operator) {
 	}
 }
 
+// TestVariables: what is wrong in the file is named, with the variable.
+func TestVariables(t *testing.T) {
+	op := newOperator(t, ownershipWorld())
+	op.mustPrepare()
+	text, err := os.ReadFile(op.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ old, replacement, want, without, result string }{
+		"as they are":          {"", "", "", "subnet1_reserved", "passed"},
+		"no DNS server":        {"dns_servers: [10.0.0.2]", "dns_servers: []", "dns_servers: [10.0.0.2]", "", "failed"},
+		"no address":           {"[10.0.0.2]", "[a]", "dns_servers: [10.0.0.2]", "", "failed"},
+		"another DNS server":   {"[10.0.0.2]", "[10.9.0.2]", "dns_servers: [10.0.0.2]", "", "passed"},
+		"the resolver as well": {"[10.0.0.2]", "[10.9.0.2, 10.0.0.2]", "", "dns_servers", "passed"},
+		"the fixed resolver":   {"[10.0.0.2]", "[169.254.169.253]", "", "dns_servers", "passed"},
+		"another gateway":      {"10.0.32.1", "10.0.32.9", "subnet2_gateway: 10.0.32.1", "", "failed"},
+		"nothing reserved": {
+			"[10.0.48.2-10.0.48.3, 10.0.63.255]", "[]", "subnet3_reserved: [10.0.48.2-10.0.48.3", "", "failed",
+		},
+		"reserved as a network": {
+			"[10.0.48.2-10.0.48.3, 10.0.63.255]", "[10.0.48.0/28]", "", "subnet3_reserved", "passed",
+		},
+		"one of two is reserved": {
+			"[10.0.48.2-10.0.48.3, 10.0.63.255]", "[10.0.48.3]", "subnet3_reserved: [10.0.48.2-10.0.48.3", "", "failed",
+		},
+		"reserved in another subnet": {
+			"10.0.63.255", "10.0.31.255", `"10.0.31.255"`, "", "failed",
+		},
+		"a node subnet that is public too": {
+			"public_subnet_ids: [", "public_subnet_ids: [" + awssim.LabNodeSubnet(1) + ", ",
+			"out of public_subnet_ids in", "--gateway-id", "failed",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			edited := strings.Replace(string(text), c.old, c.replacement, 1)
+			if err := os.WriteFile(op.file, []byte(edited), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			result, found := op.check()
+			if result != c.result || !strings.Contains(found, c.want) ||
+				c.without != "" && strings.Contains(found, c.without) {
+				t.Errorf("%s, want %s, with %q and without %q in\n%s", result, c.result, c.want, c.without, found)
+			}
+		})
+	}
+}
+
+// TestZoneTwice: the preflight wants one subnet of a zone for load balancers, so prepare tags one.
+func TestZoneTwice(t *testing.T) {
+	world := ownershipWorld()
+	store.Find(world.Subnets, awssim.LabNodeSubnet(2)).AvailabilityZone = awssim.LabRegion + "a"
+	store.Find(world.Subnets, awssim.LabPublicSubnet(2)).AvailabilityZone = awssim.LabRegion + "a"
+	op := newOperator(t, world)
+	text, err := os.ReadFile(op.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = bytes.Replace(text, []byte("az2: us-east-1b"), []byte("az2: us-east-1a"), 1)
+	if err := os.WriteFile(op.file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	op.mustPrepare()
+	const internal, public = "kubernetes.io/role/internal-elb", "kubernetes.io/role/elb"
+	count := func(key string) (n int) {
+		for _, s := range op.sim.World().Subnets {
+			if _, ok := s.Tags[key]; ok {
+				n++
+			}
+		}
+		return n
+	}
+	if count(internal) != 2 || count(public) != 2 {
+		t.Errorf("%d and %d subnets have the tags of load balancers, want one per zone", count(internal), count(public))
+	}
+	op.update(func(w *store.World) { // the tag on the other subnet of the zone does as well
+		delete(store.Find(w.Subnets, awssim.LabNodeSubnet(1)).Tags, internal)
+		store.Find(w.Subnets, awssim.LabNodeSubnet(2)).Tags[internal] = "1"
+	})
+	if result, found := op.check(); result != string(preflight.RunPassed) {
+		t.Errorf("%s\n%s", result, found)
+	}
+}
+
+// TestMoreThanNeeded: a statement that somebody has added stops prepare, and no deploy.
+func TestMoreThanNeeded(t *testing.T) {
+	op := newOperator(t, ownershipWorld())
+	op.mustPrepare()
+	op.update(func(w *store.World) {
+		role := store.Find(w.Roles, "kubernetes-worker")
+		role.Policies["kubernetes"] = withStatement(role.Policies["kubernetes"])
+	})
+	result, found := op.check()
+	passed := result == string(preflight.RunPassed)
+	if !passed || !strings.Contains(found, "a statement without a Sid, of s3:GetObject") ||
+		strings.Contains(found, "the first deploy fails") {
+		t.Errorf("%s\n%s", result, found)
+	}
+}
+
 // TestAccountRedacts: AWS repeats the request, with the session token in it, if a signature does not match.
 func TestAccountRedacts(t *testing.T) {
 	const token = "a-session-token-that-nobody-may-see"

@@ -391,6 +391,21 @@ type vpcEndpointView struct {
 	VPC     string `xml:"vpcId"`
 	Service string `xml:"serviceName"`
 	State   string `xml:"state"`
+	// Those of an interface endpoint.
+	Subnets []string        `xml:"subnetIdSet>item"`
+	Groups  []endpointGroup `xml:"groupSet>item"`
+}
+
+type endpointGroup struct {
+	ID string `xml:"groupId"`
+}
+
+func viewVPCEndpoint(e store.VPCEndpoint, state string) vpcEndpointView {
+	view := vpcEndpointView{ID: e.ID, Type: e.Type, VPC: e.VPC, Service: e.Service, State: state, Subnets: e.Subnets}
+	for _, id := range e.SecurityGroups {
+		view.Groups = append(view.Groups, endpointGroup{id})
+	}
+	return view
 }
 
 type createVPCEndpointOutput struct {
@@ -436,7 +451,7 @@ func createVPCEndpoint(c *api.Call, in createVPCEndpointInput) (*createVPCEndpoi
 	}
 	e.ID = c.NewID("vpce")
 	c.VPCEndpoints = append(c.VPCEndpoints, e)
-	return &createVPCEndpointOutput{vpcEndpointView{e.ID, e.Type, e.VPC, e.Service, "pending"}}, nil
+	return &createVPCEndpointOutput{viewVPCEndpoint(e, "pending")}, nil
 }
 
 type describeVPCEndpointsInput struct {
@@ -460,7 +475,7 @@ func describeVPCEndpoints(c *api.Call, in describeVPCEndpointsInput) (*describeV
 	})
 	out := &describeVPCEndpointsOutput{}
 	for _, e := range selected {
-		out.Endpoints = append(out.Endpoints, vpcEndpointView{e.ID, e.Type, e.VPC, e.Service, "available"})
+		out.Endpoints = append(out.Endpoints, viewVPCEndpoint(*e, "available"))
 	}
 	return out, err
 }

@@ -41,7 +41,8 @@ type Account struct {
 	partition string
 	arns      map[string]string // of roles and the Director's user, by role/NAME: a path in it is not in their names
 	vpc       string
-	group     string // the nodes' security group; empty until it exists
+	zoneOf    map[string]string // of subnets, according to EC2
+	group     string            // the nodes' security group; empty until it exists
 	clock     clock.PassiveClock
 	// keepGroup is why Delete leaves the group, empty if Prepare has created it; groupConflict why Prepare cannot use
 	// it, or one of its name.
@@ -77,7 +78,9 @@ func (a *Account) findVPC(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the subnets in %s: %w", a.File, err)
 	}
+	a.zoneOf = map[string]string{}
 	for _, subnet := range out.Subnets {
+		a.zoneOf[aws.ToString(subnet.SubnetId)] = aws.ToString(subnet.AvailabilityZone)
 		vpc := aws.ToString(subnet.VpcId)
 		if a.vpc != "" && vpc != a.vpc {
 			return fmt.Errorf("the subnets in %s are in the VPCs %s and %s; a cluster is in one", a.File, a.vpc, vpc)

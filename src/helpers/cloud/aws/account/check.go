@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -98,10 +99,33 @@ func (a *Account) unseenFinding(what string, err error) preflight.Finding {
 	}
 }
 
+// command is one of the commands of account, with the options of this one.
+func (a *Account) command(name string) []string {
+	return append([]string{"cloud-preflight", "account", name, "--vars", a.File, "--cluster", a.Cluster}, a.Options...)
+}
+
+// deniedFix is the fix if IAM denies a principal actions: what a policy denies explicitly no other one can allow.
+func (a *Account) deniedFix(principal string, answers *iampolicy.Answers) []preflight.Fix {
+	kind, name, _ := strings.Cut(principal, "/")
+	look := preflight.Fix{Text: fixes.DenyText}
+	for _, list := range []string{"list-" + kind + "-policies", "list-attached-" + kind + "-policies"} {
+		look.Commands = append(look.Commands, fixes.Line("aws", "iam", list, "--"+kind+"-name", name))
+	}
+	if kind == "user" {
+		look.Commands = append(look.Commands, fixes.Line("aws", "iam", "list-groups-for-user", "--user-name", name))
+	}
+	for _, decision := range answers.Denied {
+		if decision != iampolicy.DeniedByPolicy {
+			look.Text = "or, if the policy is there: its permissions boundary does not allow it. Otherwise " + look.Text
+			return append(a.prepareFix(), look)
+		}
+	}
+	return []preflight.Fix{look}
+}
+
 // prepareFix runs the command that creates everything, after what stops it.
 func (a *Account) prepareFix() []preflight.Fix {
-	words := []string{"cloud-preflight", "account", "prepare", "--vars", a.File, "--cluster", a.Cluster}
-	words = append(words, a.Options...)
+	words := a.command("prepare")
 	text := "Prepare the account:"
 	var first []string
 	for _, r := range a.refusals {
@@ -129,6 +153,12 @@ func (a *Account) checkSteps(ctx context.Context, steps []step) (preflight.Outco
 		}
 		if exists {
 			continue
+		}
+		if s.additional != nil {
+			if more := s.additional(ctx); more != nil {
+				outcome.Findings = append(outcome.Findings, *more)
+				continue
+			}
 		}
 		difference := "it is missing or differs"
 		for _, r := range a.refusals {
@@ -189,10 +219,7 @@ func (a *Account) checkRole(
 				Wanted:   "IAM allows " + strings.Join(denied, ", "),
 				Found:    "denied",
 				Why:      why,
-				Fix: append(a.prepareFix(), preflight.Fix{
-					Text: "or, if the policy is there: look for a deny in other policies, the permissions " +
-						"boundary and the organization",
-				}),
+				Fix:      a.deniedFix("role/"+a.roles()[role], answers),
 			})
 		}
 	}
@@ -219,7 +246,7 @@ func (a *Account) checkPassRole(ctx context.Context) (preflight.Outcome, error) 
 		if len(answers.Denied) > 0 {
 			outcome.Findings = append(outcome.Findings, preflight.Finding{
 				Resource: a.Director, Wanted: "iam:PassRole on the role " + profile, Found: "denied",
-				Why: "the CPI cannot create a VM with this instance profile", Fix: a.prepareFix(),
+				Why: "the CPI cannot create a VM with this instance profile", Fix: a.deniedFix(a.Director, answers),
 			})
 		}
 	}
@@ -312,6 +339,7 @@ func (a *Account) checkSubnets(ctx context.Context) (preflight.Outcome, error) {
 	if err != nil {
 		return outcome, err
 	}
+	outcome.Findings = a.checkDNS(ctx)
 	for _, subnet := range out.Subnets {
 		id, zone := aws.ToString(subnet.SubnetId), aws.ToString(subnet.AvailabilityZone)
 		cidr := aws.ToString(subnet.CidrBlock)
@@ -328,6 +356,8 @@ func (a *Account) checkSubnets(ctx context.Context) (preflight.Outcome, error) {
 					a.wrongVariable(id, fmt.Sprintf("subnet%d_cidr", n+1), cidr, want,
 						"VMs would get addresses that are not in the subnet"),
 				)
+			} else if network, err := netip.ParsePrefix(cidr); err == nil {
+				outcome.Findings = append(outcome.Findings, a.checkAddresses(n, id, network)...)
 			}
 		}
 		if free := aws.ToInt32(subnet.AvailableIpAddressCount); free < minimum {
@@ -349,27 +379,4 @@ func (a *Account) wrongVariable(resource, name, right, wrong, why string) prefli
 		Resource: resource, Wanted: fmt.Sprintf("%s: %s in %s", name, right, a.File), Found: fmt.Sprintf("%q", wrong),
 		Why: why, Fix: []preflight.Fix{{Text: fmt.Sprintf("Set %s: %s in %s.", name, right, a.File)}},
 	}
-}
-
-// checkEgress looks for a rule of the nodes' group that lets them connect to AWS at port 443, anywhere or in a prefix
-// of VPC endpoints.
-func (a *Account) checkEgress(ctx context.Context) (preflight.Outcome, error) {
-	group, err := a.describe(ctx, a.group)
-	if err != nil || group == nil {
-		return preflight.Outcome{Skip: "the nodes' security group does not exist yet"}, err
-	}
-	for _, p := range group.IpPermissionsEgress {
-		protocol := aws.ToString(p.IpProtocol)
-		if protocol == "-1" || protocol == "tcp" && aws.ToInt32(p.FromPort) <= 443 && 443 <= aws.ToInt32(p.ToPort) {
-			return preflight.Outcome{Note: a.group}, nil
-		}
-	}
-	return preflight.Outcome{Findings: []preflight.Finding{{
-		Resource: a.group, Wanted: "a rule for outgoing traffic to TCP 443", Found: "none",
-		Why: "nodes reach neither EC2 nor load balancing, STS or registries", Fix: []preflight.Fix{{
-			Text: "Allow it:",
-			Commands: []string{a.awsEC2("authorize-security-group-egress") + " --group-id " + a.group +
-				" --ip-permissions 'IpProtocol=-1,IpRanges=[{CidrIp=0.0.0.0/0}]'"},
-		}},
-	}}}, nil
 }

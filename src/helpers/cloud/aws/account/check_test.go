@@ -95,3 +95,35 @@ func TestAnswersThatIAMCannotKnow(t *testing.T) {
 		})
 	}
 }
+
+// TestDeniedByAnotherPolicy: what a policy denies no other policy can allow, so prepare does not help.
+func TestDeniedByAnotherPolicy(t *testing.T) {
+	for decision, wanted := range map[string]string{
+		"explicitDeny": "aws iam list-attached-user-policies --user-name bosh",
+		"implicitDeny": "cloud-preflight account prepare",
+	} {
+		t.Run(decision, func(t *testing.T) {
+			api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				fmt.Fprintf(w, "<SimulatePrincipalPolicyResponse><SimulatePrincipalPolicyResult><EvaluationResults>"+
+					"<member><EvalActionName>iam:PassRole</EvalActionName><EvalResourceName>*</EvalResourceName>"+
+					"<EvalDecision>%s</EvalDecision></member></EvaluationResults>"+
+					"</SimulatePrincipalPolicyResult></SimulatePrincipalPolicyResponse>", decision)
+			}))
+			t.Cleanup(api.Close)
+			outcome, err := accountAt(api.URL).checkPassRole(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range outcome.Findings {
+				text := fmt.Sprint(f.Fix)
+				if !strings.Contains(text, wanted) ||
+					decision == "explicitDeny" && strings.Contains(text, "account prepare") {
+					t.Errorf("want %s in %s", wanted, text)
+				}
+			}
+			if len(outcome.Findings) != 2 {
+				t.Errorf("%d findings", len(outcome.Findings))
+			}
+		})
+	}
+}

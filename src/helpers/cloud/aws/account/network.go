@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
@@ -398,13 +399,37 @@ func (a *Account) tagSteps() []step {
 	var steps []step
 	for _, id := range a.subnets() {
 		steps = append(steps, a.clusterTagStep("subnet", func() string { return id }))
-		role := internalTag
-		if slices.Contains(a.PublicSubnets, id) {
-			role = publicTag
-		}
-		steps = append(steps, a.roleTagStep(id, role))
+	}
+	for _, t := range a.roleTags() {
+		steps = append(steps, a.roleTagStep(t))
 	}
 	return steps
+}
+
+// roleTag is the tag by which load balancers choose one of the subnets in a zone. The preflight warns if several have
+// it.
+type roleTag struct {
+	key     string
+	subnets []string // sorted
+}
+
+func (a *Account) roleTags() []roleTag {
+	var tags []roleTag
+	for _, id := range a.subnets() {
+		key := internalTag
+		if slices.Contains(a.PublicSubnets, id) {
+			key = publicTag
+		}
+		i := slices.IndexFunc(tags, func(t roleTag) bool {
+			return t.key == key && a.zoneOf[t.subnets[0]] == a.zoneOf[id]
+		})
+		if i < 0 {
+			tags = append(tags, roleTag{key: key, subnets: []string{id}})
+			continue
+		}
+		tags[i].subnets = append(tags[i].subnets, id)
+	}
+	return tags
 }
 
 // clusterTagStep is the cluster's tag of a resource that may not exist yet, with any value that AWS' tools accept. With
@@ -464,16 +489,22 @@ func (a *Account) clusterTagStep(kind string, id func() string) step {
 
 func isTagValue(value string) bool { return value == "shared" || value == "owned" }
 
-// roleTagStep is the tag by which load balancers choose a subnet. Delete leaves it.
-func (a *Account) roleTagStep(subnet, key string) step {
+// roleTagStep sets the tag on one of the subnets, unless another one of them has it. Delete leaves it.
+func (a *Account) roleTagStep(t roleTag) step {
 	return step{
-		what: fmt.Sprintf("tag %s of the subnet %s", key, subnet),
+		what: fmt.Sprintf("tag %s of the subnet %s", t.key, strings.Join(t.subnets, " or ")),
 		exists: func(ctx context.Context) (bool, error) {
-			tags, err := a.tags(ctx, subnet)
-			_, ok := tags[key]
-			return ok, err
+			for _, id := range t.subnets {
+				tags, err := a.tags(ctx, id)
+				if _, ok := tags[t.key]; ok || err != nil {
+					return ok, err
+				}
+			}
+			return false, nil
 		},
-		create: func(ctx context.Context) error { return a.createTags(ctx, subnet, map[string]string{key: "1"}) },
+		create: func(ctx context.Context) error {
+			return a.createTags(ctx, t.subnets[0], map[string]string{t.key: "1"})
+		},
 		keeps: func(context.Context) (string, error) {
 			return "other clusters may choose the subnet by it", nil
 		},

@@ -76,14 +76,20 @@ func (a *Account) ownMembers(permission types.IpPermission) bool {
 }
 
 func (a *Account) ownNetworks(permission types.IpPermission, networks map[string]netip.Prefix) bool {
-	var admitted []netip.Prefix
-	for _, r := range permission.IpRanges {
-		if network, err := netip.ParsePrefix(aws.ToString(r.CidrIp)); err == nil {
-			admitted = append(admitted, network)
-		}
-	}
+	admitted := rangesOf(permission)
 	closed := func(id string) bool { return !resource.Cover(admitted, networks[id]) }
 	return !slices.ContainsFunc(a.nodeSubnets(), closed)
+}
+
+// rangesOf are the IPv4 networks of rules.
+func rangesOf(permission types.IpPermission) []netip.Prefix {
+	var networks []netip.Prefix
+	for _, r := range permission.IpRanges {
+		if network, err := netip.ParsePrefix(aws.ToString(r.CidrIp)); err == nil {
+			networks = append(networks, network)
+		}
+	}
+	return networks
 }
 
 // checkPorts names the single ports that rules of the nodes' group leave closed between nodes, in both directions.

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
+	"path"
 	"reflect"
 	"slices"
 	"strings"
@@ -67,23 +69,34 @@ func (a *Account) trustsEC2(encoded string) (bool, error) {
 			Effect    string
 			Action    oneOrMore[string]
 			Principal json.RawMessage // "*", or a map
+			Condition map[string]any
 		}]
 	}
 	if err := json.Unmarshal([]byte(text), &document); err != nil {
 		return false, fmt.Errorf("the trust policy cannot be read: %w", err)
 	}
 	names := []string{"ec2.amazonaws.com", arn.EC2Principal(a.partition)} // China knows two
+	trusted := false
 	for _, s := range document.Statement {
-		var principal struct{ Service oneOrMore[string] }
-		if json.Unmarshal(s.Principal, &principal) == nil && s.Effect == "Allow" &&
-			slices.ContainsFunc(principal.Service, func(name string) bool { return slices.Contains(names, name) }) &&
-			slices.ContainsFunc(s.Action, func(action string) bool {
-				return slices.Contains([]string{"sts:AssumeRole", "sts:*", "*"}, action)
-			}) {
-			return true, nil
+		if len(s.Condition) > 0 || !slices.ContainsFunc(s.Action, isAssumeRole) {
+			continue // EC2 meets hardly any condition, and those of a deny except services
 		}
+		var principal struct{ Service, AWS oneOrMore[string] }
+		_ = json.Unmarshal(s.Principal, &principal)
+		isEC2 := slices.ContainsFunc(principal.Service, func(name string) bool { return slices.Contains(names, name) })
+		everyone := string(s.Principal) == `"*"` || slices.Contains(principal.AWS, "*")
+		if s.Effect == "Deny" && (isEC2 || everyone) {
+			return false, nil
+		}
+		trusted = trusted || s.Effect == "Allow" && isEC2
 	}
-	return false, nil
+	return trusted, nil
+}
+
+// isAssumeRole reports whether an action of a policy, which may be a pattern, is sts:AssumeRole.
+func isAssumeRole(pattern string) bool {
+	matches, err := path.Match(strings.ToLower(pattern), "sts:assumerole")
+	return matches && err == nil
 }
 
 func (a *Account) roleSteps(ctx context.Context) ([]step, error) {
@@ -177,7 +190,8 @@ func (a *Account) roleStep(name string) step {
 				return err
 			}
 			return fmt.Errorf(
-				"its trust policy does not let EC2 assume it, so VMs get no credentials: add this statement to it: "+
+				"its trust policy does not let EC2 assume it, so VMs get no credentials: add this statement to it, "+
+					"and remove one that denies it: "+
 					`{"Effect": "Allow", "Principal": {"Service": "%s"}, "Action": "sts:AssumeRole"}`,
 				arn.EC2Principal(a.partition),
 			)
@@ -215,6 +229,20 @@ func (a *Account) policyStep(role preflight.Role, document string) step {
 		}
 		findings, _, err := a.checkRole(ctx, role)
 		return err == nil && len(findings) == 0, nil // who may not ask IAM gives the permission
+	}
+	s.additional = func(ctx context.Context) *preflight.Finding {
+		more, err := policy.additional(ctx)
+		if len(more) == 0 || err != nil {
+			return nil
+		}
+		return &preflight.Finding{
+			Resource: s.what, Wanted: "the generated policy", Found: "it, and " + strings.Join(more, "; "),
+			Advisory: true, Why: "prepare stops, because the role would lose it; no deploy fails by it",
+			Fix: []preflight.Fix{{
+				Text: "Repeat the options that the policy was generated with, or move what is additional to a policy " +
+					"of another name, or remove it: prepare --replace does.",
+			}},
+		}
 	}
 	s.create = func(ctx context.Context) error {
 		err := policy.put(ctx)
@@ -319,6 +347,33 @@ func (p inlinePolicy) step(what string) step {
 		create: p.put,
 		remove: p.remove,
 	}
+}
+
+// additional is what the policy has besides all statements that it must have; nil if it lacks one.
+func (p inlinePolicy) additional(ctx context.Context) ([]string, error) {
+	text, exists, err := p.get(ctx)
+	if !exists {
+		return nil, err
+	}
+	type statements struct{ Statement oneOrMore[map[string]any] }
+	var current, wanted statements
+	if err := errors.Join(
+		json.Unmarshal([]byte(text), &current), json.Unmarshal([]byte(p.document), &wanted),
+	); err != nil {
+		return nil, err
+	}
+	for _, w := range wanted.Statement {
+		same := func(c map[string]any) bool { return reflect.DeepEqual(listed(c), listed(w)) }
+		if !slices.ContainsFunc(current.Statement, same) {
+			return nil, nil
+		}
+	}
+	has, err := parsePolicy(text)
+	if err != nil {
+		return nil, err
+	}
+	must, err := parsePolicy(p.document)
+	return has.lost(must), err
 }
 
 // samePolicy compares documents regardless of their layout.

@@ -2,11 +2,15 @@ package account
 
 import (
 	"net/url"
+	"strings"
 	"testing"
 )
 
 func TestTrustsEC2(t *testing.T) {
 	a := &Account{partition: "aws"}
+	with := func(statement string) string {
+		return strings.Replace(a.trustPolicy(), "}]}", "}, "+statement+"]}", 1)
+	}
 	for document, want := range map[string]bool{
 		a.trustPolicy(): true,
 		`{"Statement": {"Effect": "Allow", "Principal": {"Service": ["ecs.amazonaws.com", "ec2.amazonaws.com"]},
@@ -15,6 +19,15 @@ func TestTrustsEC2(t *testing.T) {
 			"Action": "sts:AssumeRole"}]}`: false,
 		`{"Statement": [{"Effect": "Deny", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "*"}]}`: false,
 		`{"Statement": [{"Effect": "Allow", "Principal": "*", "Action": "sts:AssumeRole"}]}`:                false,
+		with(`{"Effect": "Deny", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:*"}`):        false,
+		with(`{"Effect": "Deny", "Principal": "*", "Action": "sts:Assume*"}`):                               false,
+		with(`{"Effect": "Deny", "Principal": {"AWS": "*"}, "Action": "sts:AssumeRole"}`):                   false,
+		with(`{"Effect": "Deny", "Principal": "*", "Action": "sts:SetSourceIdentity"}`):                     true,
+		with(`{"Effect": "Deny", "Principal": {"Service": "ecs.amazonaws.com"}, "Action": "*"}`):            true,
+		with(`{"Effect": "Deny", "Principal": "*", "Action": "sts:AssumeRole",
+			"Condition": {"Bool": {"aws:PrincipalIsAWSService": "false"}}}`): true,
+		`{"Statement": {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole",
+			"Condition": {"StringEquals": {"sts:ExternalId": "a"}}}}`: false,
 	} {
 		if got, err := a.trustsEC2(url.QueryEscape(document)); got != want || err != nil {
 			t.Errorf("%s: %v, %v; want %v", document, got, err, want)

@@ -133,20 +133,43 @@ func (a *Account) checkPublicRoutes(
 	if len(subnets) == 0 || resource.Cover(public, resource.AnyAddress) {
 		return nil, nil
 	}
+	var findings []preflight.Finding
+	shared := func(id string) bool { return slices.Contains(a.nodeSubnets(), id) }
+	for _, id := range subnets {
+		if shared(id) {
+			findings = append(findings, preflight.Finding{
+				Resource: resourceOf([]string{id}, table),
+				Wanted:   "nodes without load balancers in it, or a default route to the VPC's internet gateway",
+				Found:    cmp.Or(defaultTarget(table), "no default route"),
+				Why:      "clients on the internet do not reach load balancers in this subnet, which has nodes too",
+				Fix: []preflight.Fix{{Text: fmt.Sprintf(
+					"Take %s out of public_subnet_ids in %s, and put a subnet without nodes there: with a route to "+
+						"the internet gateway, nodes without public addresses would have no way out.", id, a.File,
+				)}},
+			})
+		}
+	}
+	if subnets = slices.DeleteFunc(slices.Clone(subnets), shared); len(subnets) == 0 {
+		return findings, nil
+	}
 	lines, err := a.defaultRoute(ctx, tables, table, subnets, `--gateway-id "$gateway"`)
-	find := "gateway=$(" + a.awsEC2("describe-internet-gateways") +
-		" --filters Name=attachment.vpc-id,Values=" + a.vpc +
-		" --query 'InternetGateways[0].InternetGatewayId' --output text)"
-	return []preflight.Finding{{
+	find := []string{
+		"gateway=$(" + a.awsEC2("describe-internet-gateways") + " --filters Name=attachment.vpc-id,Values=" + a.vpc +
+			" --query 'InternetGateways[0].InternetGatewayId' --output text)",
+		`test "$gateway" != None || { gateway=$(` + a.awsEC2("create-internet-gateway") +
+			" --query InternetGateway.InternetGatewayId --output text) && " + a.awsEC2("attach-internet-gateway") +
+			` --internet-gateway-id "$gateway" --vpc-id ` + a.vpc + "; }",
+	}
+	return append(findings, preflight.Finding{
 		Resource: resourceOf(subnets, table),
 		Wanted:   "a default route to the VPC's internet gateway",
 		Found:    cmp.Or(defaultTarget(table), "no default route"),
 		Why:      "clients on the internet do not reach load balancers in these subnets",
 		Fix: []preflight.Fix{{
 			Text:     "Route these subnets to the internet gateway; no other subnet gets a new route:",
-			Commands: append([]string{find}, lines...),
+			Commands: append(find, lines...),
 		}},
-	}}, err
+	}), err
 }
 
 // checkNodeRoutes are the findings about subnets with this table that nodes are in.
@@ -190,7 +213,7 @@ func (a *Account) checkNodeRoutes(
 		finding.Fix = []preflight.Fix{nat}
 		return []preflight.Finding{finding}, nil
 	}
-	missing, err := a.missingEndpoints(ctx)
+	missing, err := a.missingEndpoints(ctx, func(types.VpcEndpoint) bool { return true })
 	if err != nil || len(missing) == 0 {
 		return nil, err
 	}
@@ -314,8 +337,10 @@ func target(r types.Route) string {
 	return "an unknown target"
 }
 
-// missingEndpoints are the required services that have no available endpoint in the VPC.
-func (a *Account) missingEndpoints(ctx context.Context) ([]string, error) {
+// missingEndpoints are the required services that have no selected endpoint in the VPC that is available.
+func (a *Account) missingEndpoints(
+	ctx context.Context, selected func(types.VpcEndpoint) bool,
+) ([]string, error) {
 	missing := slices.Clone(endpoints)
 	pages := ec2.NewDescribeVpcEndpointsPaginator(a.ec2, &ec2.DescribeVpcEndpointsInput{Filters: inVPC(a.vpc)})
 	for pages.HasMorePages() {
@@ -324,7 +349,8 @@ func (a *Account) missingEndpoints(ctx context.Context) ([]string, error) {
 			return nil, err
 		}
 		for _, e := range page.VpcEndpoints {
-			if !strings.EqualFold(string(e.State), string(types.StateAvailable)) { // EC2 writes it in lower case
+			available := strings.EqualFold(string(e.State), string(types.StateAvailable)) // EC2 writes it in lower case
+			if !available || !selected(e) {
 				continue
 			}
 			missing = slices.DeleteFunc(missing, func(name string) bool {

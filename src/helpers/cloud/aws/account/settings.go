@@ -28,6 +28,13 @@ type Settings struct {
 	CIDR1          string   `yaml:"subnet1_cidr"`
 	CIDR2          string   `yaml:"subnet2_cidr"`
 	CIDR3          string   `yaml:"subnet3_cidr"`
+	Gateway1       string   `yaml:"subnet1_gateway"`
+	Gateway2       string   `yaml:"subnet2_gateway"`
+	Gateway3       string   `yaml:"subnet3_gateway"`
+	Reserved1      []string `yaml:"subnet1_reserved"`
+	Reserved2      []string `yaml:"subnet2_reserved"`
+	Reserved3      []string `yaml:"subnet3_reserved"`
+	DNSServers     []string `yaml:"dns_servers"`
 	Subnet1        string   `yaml:"subnet1_id"`
 	Subnet2        string   `yaml:"subnet2_id"`
 	Subnet3        string   `yaml:"subnet3_id"`
@@ -78,6 +85,12 @@ func (s *Settings) check() error {
 	)
 	for i, id := range s.nodeSubnets() {
 		require(fmt.Sprintf("subnet%d_id", i+1), id, subnetForm, "subnet-0123456789abcdef0")
+		if other := slices.Index(s.nodeSubnets(), id); other < i && id != "" {
+			problems = append(problems, fmt.Errorf(
+				"subnet%d_id and subnet%d_id are both %s; with fewer zones, repeat a zone, never a subnet: a Director "+
+					"does not merge them", other+1, i+1, id,
+			))
+		}
 	}
 	for _, id := range s.PublicSubnets {
 		require("public_subnet_ids", id, subnetForm, "subnet-0123456789abcdef0")
@@ -108,6 +121,10 @@ func (s *Settings) nodeSubnets() []string { return []string{s.Subnet1, s.Subnet2
 func (s *Settings) zones() []string { return []string{s.Zone, s.Zone2, s.Zone3} }
 
 func (s *Settings) cidrs() []string { return []string{s.CIDR1, s.CIDR2, s.CIDR3} }
+
+func (s *Settings) gateways() []string { return []string{s.Gateway1, s.Gateway2, s.Gateway3} }
+
+func (s *Settings) reserved() [][]string { return [][]string{s.Reserved1, s.Reserved2, s.Reserved3} }
 
 // subnets are those of nodes and of internet-facing load balancers, each once.
 func (s *Settings) subnets() []string {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/preflight"
 )
 
 // step is one thing that must exist in the account.
@@ -19,6 +20,8 @@ type step struct {
 	present func(context.Context) (bool, error)
 	// optional says when a cluster does without it; empty: never.
 	optional string
+	// additional is the warning if what exists has all that it must have, and more; nil: never.
+	additional func(context.Context) *preflight.Finding
 	// mayCreate is a reason not to take the step, found out before the first one is taken; nil: none.
 	mayCreate func(context.Context) error
 	// remove deletes what is present; without it, the step's object goes with another one.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -19,7 +18,7 @@ func (a *Account) Terraform(ctx context.Context, w io.Writer) error {
 	}
 	kind, name, _ := strings.Cut(a.Director, "/")
 	// Not by text/template: with it the linker keeps every request that EC2 knows, and the program has twice its size.
-	command := fixes.Line(append([]string{"cloud-preflight", "account", "terraform"}, a.Options...)...)
+	command := fixes.Line(a.command("terraform")...)
 	all := strings.NewReplacer(
 		"{command}", command, "{cluster}", a.Cluster, "{trust}", a.trustPolicy(), "{policy name}", policyName,
 		"{director kind}", kind,
@@ -58,11 +57,10 @@ type subnetTag struct{ id, key, value string }
 func (a *Account) terraformTags() []subnetTag {
 	var tags []subnetTag
 	for _, id := range a.subnets() {
-		key := internalTag
-		if slices.Contains(a.PublicSubnets, id) {
-			key = publicTag
-		}
-		tags = append(tags, subnetTag{id, a.tagKey(), tagValue}, subnetTag{id, key, "1"})
+		tags = append(tags, subnetTag{id, a.tagKey(), tagValue})
+	}
+	for _, g := range a.roleTags() {
+		tags = append(tags, subnetTag{g.subnets[0], g.key, "1"})
 	}
 	return tags
 }

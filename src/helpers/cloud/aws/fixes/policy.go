@@ -135,12 +135,15 @@ func policyARN(f *facts.Facts, role, name string) string {
 const OfOrganization = "nothing, if the organization's policies (SCPs) allow the action to this account in this " +
 	"region, otherwise have them changed"
 
+// DenyText is what to do about it, in front of commands.
+const DenyText = "change the statement with the effect Deny, which is in one of the policies, the permissions " +
+	"boundary, or a policy of the organization or VPC endpoint; an additional policy cannot allow the action. To " +
+	"list the policies:"
+
 // Deny is the fix for an action that a policy denies explicitly, which no other policy can allow.
 func Deny(f *facts.Facts) preflight.Fix {
 	return ByCommand(
-		"change the statement with the effect Deny, which is in one of the role's policies, its permissions "+
-			"boundary, or a policy of the organization or VPC endpoint; an additional policy cannot allow the "+
-			"action. To list the role's policies:",
+		DenyText,
 		AWS(f, "iam", "list-role-policies", "--role-name", f.RoleName()),
 		AWS(f, "iam", "list-attached-role-policies", "--role-name", f.RoleName()),
 	)
