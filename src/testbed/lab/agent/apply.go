@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -29,13 +30,25 @@ var (
 	specFile        = bosh.DefaultRoot.Path("bosh/spec.json")
 )
 
+// Machine is what an agent works on: a VM of the lab, or a machine of its own.
+type Machine interface {
+	Name() string
+	// HostPath, Do, DoAsVcap, Run, DialContext and KillMonit are as those of a vm.VM.
+	HostPath(path string) string
+	Do(f func() error) error
+	DoAsVcap(f func() error) error
+	Run(ctx context.Context, argv []string, o vm.RunOptions) error
+	DialContext(ctx context.Context, kind, address string) (net.Conn, error)
+	KillMonit() error
+}
+
 // host is an Agent that works on the VM from the host.
 type host struct {
-	vm *vm.VM
+	vm Machine
 }
 
 // New returns the agent of a VM.
-func New(v *vm.VM) Agent { return &host{vm: v} }
+func New(m Machine) Agent { return &host{vm: m} }
 
 var validName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]*$`)
 
@@ -114,7 +127,7 @@ func (h *host) spec() (ApplySpec, error) {
 		return s, err
 	}
 	if err := json.Unmarshal(content, &s); err != nil {
-		return s, fmt.Errorf("decoding %s of VM %s: %w", specFile, h.vm.Spec.Name, err)
+		return s, fmt.Errorf("decoding %s of VM %s: %w", specFile, h.vm.Name(), err)
 	}
 	return s, nil
 }

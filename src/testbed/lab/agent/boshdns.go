@@ -40,7 +40,7 @@ func (h *host) dnsJobs() (jobs []dnsJob, err error) {
 		return err
 	}); err != nil {
 		return nil, fmt.Errorf("bosh-dns cannot start on VM %s: it runs as vcap and reads every job: %w; "+
-			"JOB, JOB/bin, JOB/.bosh and %s must be readable for the group vcap", h.vm.Spec.Name, err, linksFile)
+			"JOB, JOB/bin, JOB/.bosh and %s must be readable for the group vcap", h.vm.Name(), err, linksFile)
 	}
 	return jobs, nil
 }

@@ -89,13 +89,13 @@ func (h *host) status(ctx context.Context) (monitStatus, error) {
 	client := http.Client{Transport: &http.Transport{DialContext: h.vm.DialContext, DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	if err != nil {
-		return status, fmt.Errorf("querying monit of VM %s: %w", h.vm.Spec.Name, err)
+		return status, fmt.Errorf("querying monit of VM %s: %w", h.vm.Name(), err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
 		return status, fmt.Errorf(
-			"querying monit of VM %s: %s, %w", h.vm.Spec.Name, response.Status,
+			"querying monit of VM %s: %s, %w", h.vm.Name(), response.Status,
 			errors.Join(err, fmt.Errorf("see %s in the VM", vm.MonitLog)),
 		)
 	}
@@ -192,7 +192,7 @@ func (h *host) fullDisks() ([]string, error) {
 			var disk unix.Statfs_t
 			var stat unix.Stat_t
 			if err := errors.Join(unix.Statfs(dir, &disk), unix.Stat(dir, &stat)); err != nil {
-				return fmt.Errorf("checking the free space on %s of VM %s: %w", dir, h.vm.Spec.Name, err)
+				return fmt.Errorf("checking the free space on %s of VM %s: %w", dir, h.vm.Name(), err)
 			}
 			if disk.Bavail*uint64(disk.Bsize) >= minFreeSpace && (disk.Files == 0 || disk.Ffree > 0) {
 				continue
@@ -407,7 +407,7 @@ func (h *host) Unmonitor(ctx context.Context) error {
 // poll repeats check at short intervals; the error names the VM.
 func (h *host) poll(ctx context.Context, check func(context.Context) error) error {
 	if err := poll.Until(ctx, pollInterval, check); err != nil {
-		return fmt.Errorf("VM %s: %w", h.vm.Spec.Name, err)
+		return fmt.Errorf("VM %s: %w", h.vm.Name(), err)
 	}
 	return nil
 }

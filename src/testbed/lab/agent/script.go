@@ -142,7 +142,7 @@ func (h *host) inParallel(name string, run func(Job) ScriptFailure) error {
 			results[i] = run(j)
 			results[i].Job = j.Name
 			slog.Debug(
-				"script exited", "vm", h.vm.Spec.Name, "job", j.Name, "script", name, "duration", time.Since(started),
+				"script exited", "vm", h.vm.Name(), "job", j.Name, "script", name, "duration", time.Since(started),
 				"error", results[i].Err,
 			)
 		})
@@ -215,7 +215,7 @@ func (h *host) RunErrand(ctx context.Context, job string, stdout, stderr io.Writ
 		names = append(names, j.Name)
 	}
 	return 0, fmt.Errorf(
-		"errand %q: VM %s has no job of that name with bin/run; it has the errands [%s]", job, h.vm.Spec.Name,
+		"errand %q: VM %s has no job of that name with bin/run; it has the errands [%s]", job, h.vm.Name(),
 		strings.Join(names, ", "),
 	)
 }

@@ -56,6 +56,30 @@ const file = "names.json"
 // Publish writes the names of the plan's instances to dir, the state directory of the deployment, and tells the VMs of
 // all deployments of the lab, whose own directory is root.
 func Publish(root, dir string, plan *director.Plan) error {
+	n, err := namesOf(plan)
+	if err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(n, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := atomicfile.Write(filepath.Join(dir, file), append(text, '\n'), 0o644); err != nil {
+		return fmt.Errorf("publishing names: %w", err)
+	}
+	return tellAll(root)
+}
+
+// Records are what the Director tells each VM of a plan's instances, as the agent's file has it.
+func Records(plan *director.Plan) ([]byte, error) {
+	n, err := namesOf(plan)
+	if err != nil {
+		return nil, err
+	}
+	return encode([]names{n})
+}
+
+func namesOf(plan *director.Plan) (names, error) {
 	n := names{Deployment: plan.Manifest.Name, Zones: director.AZNumbers(plan.Cloud)}
 	networks := map[string]string{}
 	for _, group := range plan.Groups {
@@ -78,7 +102,7 @@ func Publish(root, dir string, plan *director.Plan) error {
 	}
 	aliases, err := plan.Aliases()
 	if err != nil {
-		return err
+		return names{}, err
 	}
 	for _, a := range aliases {
 		n.Aliases = append(n.Aliases, alias{
@@ -86,14 +110,7 @@ func Publish(root, dir string, plan *director.Plan) error {
 			InitialHealthCheck: a.InitialHealthCheck, PlaceholderType: a.PlaceholderType,
 		})
 	}
-	text, err := json.MarshalIndent(n, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := atomicfile.Write(filepath.Join(dir, file), append(text, '\n'), 0o644); err != nil {
-		return fmt.Errorf("publishing names: %w", err)
-	}
-	return tellAll(root)
+	return n, nil
 }
 
 // read returns the names that are published in a state directory, none if nothing has been published there.

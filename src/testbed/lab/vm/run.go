@@ -155,16 +155,19 @@ func (v *VM) Do(f func() error) error { return v.enter(false, f) }
 
 // DoAsVcap is Do with vcap's permissions on files. Only the thread of f loses root's: it ends with f.
 func (v *VM) DoAsVcap(f func() error) error {
-	return v.Do(func() error {
-		// Raw calls, since those of package syscall change all threads. setfsuid(2) reports no error, and drops the
-		// capabilities on files.
-		if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
-			return fmt.Errorf("dropping root's groups: %w", errno)
-		}
-		_, _, _ = unix.RawSyscall(unix.SYS_SETFSGID, VcapGID, 0, 0)
-		_, _, _ = unix.RawSyscall(unix.SYS_SETFSUID, VcapUID, 0, 0)
-		return f()
-	})
+	return v.Do(func() error { return AsVcap(f) })
+}
+
+// AsVcap runs f with vcap's permissions on files. The calling thread loses root's, and must end.
+func AsVcap(f func() error) error {
+	// Raw calls, since those of package syscall change all threads. setfsuid(2) reports no error, and drops the
+	// capabilities on files.
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
+		return fmt.Errorf("dropping root's groups: %w", errno)
+	}
+	_, _, _ = unix.RawSyscall(unix.SYS_SETFSGID, VcapGID, 0, 0)
+	_, _, _ = unix.RawSyscall(unix.SYS_SETFSUID, VcapUID, 0, 0)
+	return f()
 }
 
 // namespace is a file in /proc/PID/ns with its flag.

@@ -47,6 +47,9 @@ type VM struct {
 	record record
 }
 
+// Name is the VM's name.
+func (v *VM) Name() string { return v.Spec.Name }
+
 // RunOptions are the options of a command, which runs as root.
 type RunOptions struct {
 	Env    map[string]string // added to PATH, HOME, USER, LOGNAME, LANG and TERM; nothing else is inherited
