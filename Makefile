@@ -199,6 +199,13 @@ test-first-cluster: release lab ## Run the commands of docs/first-cluster.md wit
 	@ci/setup.sh busybox-static
 	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 $(UNCACHED) -timeout 20m -v -run 'InLab$$' ./firstcluster
 
+.PHONY: test-systemd
+test-systemd: export SYSTEMD_DIR := $(CURDIR)/$(BUILD)/systemd
+test-systemd: release lab ## Boot a stock Debian in QEMU, with its kernel and systemd, and deploy there; needs root (hours, TEST="name" runs one)
+	@ci/setup.sh qemu-system-x86 debootstrap busybox-static
+	@CGO_ENABLED=0 ci/go-build.sh guest $(SYSTEMD_DIR)/bin testbed ./cmd/guest ./cmd/machine
+	@cd src/testbed && $(UNCACHED) -timeout 5h -v -run '$(or $(TEST),.)' ./debian
+
 .PHONY: soak
 soak: components release lab ## Run the tests that are slow by nature, in labs, as the pipeline does at night; needs root
 	@ci/setup.sh strace busybox-static

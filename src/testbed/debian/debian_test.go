@@ -80,7 +80,7 @@ func boot(t *testing.T, memoryMiB int, paths ...string) *bed {
 // reboot shuts the machine down by systemd, which takes at most that long, and boots it again.
 func (b *bed) reboot(limit time.Duration) {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), limit*b.Slower)
+	ctx, cancel := context.WithTimeout(b.Context(), b.patient(limit))
 	defer cancel()
 	started := time.Now()
 	if err := b.Reboot(ctx, "systemctl reboot"); err != nil {
@@ -90,10 +90,13 @@ func (b *bed) reboot(limit time.Duration) {
 	b.awaitBoot()
 }
 
+// patient is the time that a script takes here which takes at most that long where nothing is emulated.
+func (b *bed) patient(limit time.Duration) time.Duration { return limit * time.Duration(b.Slower) }
+
 func (b *bed) awaitBoot() {
 	b.Helper()
 	started := time.Now()
-	ctx, cancel := context.WithTimeout(b.Context(), time.Minute*b.Slower)
+	ctx, cancel := context.WithTimeout(b.Context(), b.patient(time.Minute))
 	defer cancel()
 	if err := b.AwaitBoot(ctx); err != nil {
 		b.Fatal(err)
@@ -103,7 +106,7 @@ func (b *bed) awaitBoot() {
 
 // try runs a script that takes at most that long on a machine whose processor is not emulated.
 func (b *bed) try(limit time.Duration, script string) (string, error) {
-	ctx, cancel := context.WithTimeout(b.Context(), max(limit, 10*time.Second)*b.Slower)
+	ctx, cancel := context.WithTimeout(b.Context(), b.patient(max(limit, 10*time.Second)))
 	defer cancel()
 	var out bytes.Buffer
 	var into io.Writer = &out

@@ -28,7 +28,7 @@ type Machine struct {
 	// Console is the file that the machine's serial console is written to.
 	Console string
 	// Slower is about how many times longer programs run than here, where the processor is emulated.
-	Slower time.Duration
+	Slower int
 
 	options Options
 	client  *remote.Client
@@ -69,8 +69,8 @@ func (m *Machine) start(ctx context.Context) error {
 		accelerator, processor, m.Slower = "tcg,thread=multi", "max", 8
 	}
 	m.cmd = exec.Command(
-		"qemu-system-x86_64", "-nodefaults", "-display", "none", "-machine", "q35", "-accel", accelerator, "-cpu", processor,
-		"-smp", "2", "-m", strconv.Itoa(o.MemoryMiB), "-nic", "none",
+		"qemu-system-x86_64", "-nodefaults", "-display", "none", "-machine", "q35", "-accel", accelerator,
+		"-cpu", processor, "-smp", "2", "-m", strconv.Itoa(o.MemoryMiB), "-nic", "none",
 		// Timers of an emulated processor are late after a reset, so a machine that reboots is switched on again.
 		"-no-reboot",
 		"-chardev", "file,id=console,append=on,path="+m.Console, "-serial", "chardev:console",

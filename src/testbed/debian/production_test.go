@@ -83,20 +83,24 @@ func (b cluster) startPods() {
 	b.create(pod("exclusive", sleep, "limits: {cpu: 1, memory: 64Mi}") +
 		pod("burstable", sleep, "requests: {cpu: 50m, memory: 32Mi}, limits: {cpu: 250m, memory: 128Mi}") +
 		pod("besteffort", "trap '/busybox date >/kept/ended; exit 0' TERM; while :; do /busybox sleep 1; done", ""))
-	b.must(2*time.Minute, kubectl+" wait --for=condition=Ready --timeout=900s pod/exclusive pod/burstable pod/besteffort")
+	const ready = " wait --for=condition=Ready --timeout=900s pod/exclusive pod/burstable pod/besteffort"
+	b.must(2*time.Minute, kubectl+ready)
 }
 
 // group is the control group of a pod.
 func (b cluster) group(pod string) string {
 	b.Helper()
 	uid := b.must(time.Minute, kubectl+" get pod "+pod+" -o 'jsonpath={.metadata.uid}'")
-	return b.must(0, "find /sys/fs/cgroup/kubepods.slice -type d -name '*pod"+strings.ReplaceAll(uid, "-", "_")+".slice'")
+	slice := "*pod" + strings.ReplaceAll(uid, "-", "_") + ".slice"
+	return b.must(0, "find /sys/fs/cgroup/kubepods.slice -type d -name '"+slice+"'")
 }
 
 // limits sees pods below kubepods.slice, with their limits in the files of control groups.
 func (b cluster) limits() {
 	for name, want := range map[string]map[string]string{
-		"exclusive":  {"cpu.max": "100000 100000", "memory.max": "67108864", "pids.max": "4096", "memory.swap.max": "0"},
+		"exclusive": {
+			"cpu.max": "100000 100000", "memory.max": "67108864", "pids.max": "4096", "memory.swap.max": "0",
+		},
 		"burstable":  {"cpu.max": "25000 100000", "memory.max": "134217728", "pids.max": "4096"},
 		"besteffort": {"cpu.max": "max 100000", "memory.max": "max", "pids.max": "4096"},
 	} {
@@ -129,7 +133,7 @@ func (b cluster) limits() {
 // eventually repeats a script until it succeeds.
 func (b cluster) eventually(limit time.Duration, script string) {
 	b.Helper()
-	b.must(limit, "for i in $(seq "+fmt.Sprint(int((limit*b.Slower).Seconds())/2)+"); do if "+script+
+	b.must(limit, "for i in $(seq "+fmt.Sprint(int(b.patient(limit).Seconds())/2)+"); do if "+script+
 		"; then exit 0; fi; sleep 2; done; exit 1")
 }
 

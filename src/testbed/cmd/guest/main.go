@@ -29,8 +29,8 @@ func run(ctx context.Context, args []string) (int, error) {
 		return 0, guest.ServeDNS(ctx)
 	case len(args) > 2 && args[0] == "deploy": // deploy DIR ERRAND OPS-FILE…
 		return guest.Deployment{
-			Dir: args[1], Release: ".build/release/kubernetes.tgz", BPM: "bin/bpm", Manifest: "manifests/kubernetes.yml",
-			OpsFiles: args[3:], Out: os.Stdout,
+			Dir: args[1], Release: ".build/release/kubernetes.tgz", BPM: "bin/bpm",
+			Manifest: "manifests/kubernetes.yml", OpsFiles: args[3:], Out: os.Stdout,
 		}.Deploy(ctx, args[2])
 	case len(args) == 1:
 		return 0, serve(args[0])
