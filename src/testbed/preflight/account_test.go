@@ -1138,7 +1138,7 @@ func TestCheckNetwork(t *testing.T) {
 	}
 }
 
-var commandLine = regexp.MustCompile(`(?m)^ +((?:aws ec2 |(?:nat|gateway|table|service|endpoints)=).*)$`)
+var commandLine = regexp.MustCompile(`(?m)^ +((?:aws ec2 |test |(?:nat|gateway|table|service|endpoints)=).*)$`)
 
 // pastedCommands are the commands of a report but those that prepare the account, with a value for the placeholder.
 func pastedCommands(report string) string {
