@@ -20,7 +20,11 @@ import (
 // machine a starting API server slows all others down. make bench measures it.
 const maxGap = 5 * time.Second
 
-// checkUnnoticed looks at what a client that retries nothing has seen of a deploy.
+// maxDropped is how many writes etcd may drop, which no client repeats (decision 16): one each time its leader moves.
+const maxDropped = 3
+
+// checkUnnoticed looks at what clients built on client-go notice of a deploy, which repeat what is refused with
+// Retry-After. The probe's report says what one that retries nothing has seen.
 func checkUnnoticed(t *testing.T, report apiprobe.Report) {
 	t.Helper()
 	checkNothingFailed(t, report)
@@ -31,7 +35,8 @@ func checkUnnoticed(t *testing.T, report apiprobe.Report) {
 
 func checkNothingFailed(t *testing.T, report apiprobe.Report) {
 	t.Helper()
-	if n := report.Failures(); n > 0 {
+	dropped := report.Writes.Failed - report.Writes.Refused
+	if n := report.Noticed(); n > min(dropped, maxDropped) {
 		t.Errorf("a client has noticed what happened meanwhile: %d failures", n)
 	}
 }

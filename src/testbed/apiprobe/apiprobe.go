@@ -46,6 +46,8 @@ type Report struct {
 type Requests struct {
 	Sent   int `json:"sent"`
 	Failed int `json:"failed"`
+	// Refused are those of Failed that were answered with Retry-After, which clients built on client-go repeat.
+	Refused int `json:"refused"`
 	// LongestGap is the longest time without a successful response.
 	LongestGap Duration `json:"longest_gap"`
 	GapEnded   string   `json:"gap_ended,omitempty"`
@@ -91,6 +93,9 @@ func (r Report) Failures() int {
 	return r.Reads.Failed + r.Writes.Failed + r.Watch.Failed + r.Watch.Missed + len(r.Lost)
 }
 
+// Noticed is the number of failures that clients built on client-go notice.
+func (r Report) Noticed() int { return r.Failures() - r.Reads.Refused - r.Writes.Refused }
+
 // LongestGap is the longest of the report's gaps.
 func (r Report) LongestGap() time.Duration {
 	return time.Duration(max(r.Reads.LongestGap, r.Writes.LongestGap, r.Watch.LongestLag))
@@ -104,8 +109,8 @@ func (r Report) String() string {
 		Requests
 	}{{"reads", r.Reads}, {"writes", r.Writes}} {
 		fmt.Fprintf(
-			&b, "%s: %d of %d failed, longest gap %s (until %s), slowest %s\n",
-			kind.name, kind.Failed, kind.Sent, text(kind.LongestGap), kind.GapEnded, text(kind.Slowest),
+			&b, "%s: %d of %d failed, %d of them refused with Retry-After, longest gap %s (until %s), slowest %s\n",
+			kind.name, kind.Failed, kind.Sent, kind.Refused, text(kind.LongestGap), kind.GapEnded, text(kind.Slowest),
 		)
 		writeLines(&b, kind.Slow)
 		writeLines(&b, kind.Errors)

@@ -74,6 +74,9 @@ func TestCountsFailures(t *testing.T) {
 		!strings.Contains(report.Writes.Errors[0], "too many requests") {
 		t.Errorf("%d of %d writes failed: %q", report.Writes.Failed, writes.Load(), report.Writes.Errors)
 	}
+	if report.Writes.Refused != report.Writes.Failed {
+		t.Errorf("%d of %d failed writes were refused, want all", report.Writes.Refused, report.Writes.Failed)
+	}
 	if report.Reads.Failed != 0 || time.Duration(report.Reads.Slowest) < time.Second || report.Reads.LongestGap == 0 {
 		t.Errorf(
 			"%d reads failed, the slowest took %s, longest gap %s; want 0 and at least a second", report.Reads.Failed,
