@@ -259,7 +259,7 @@ func (s *tenants) checkDaemonSets() {
 		"tolerant": {"agents", tolerating(controlTaint, "").Tolerations, 2},
 	} {
 		nodes := s.daemonSet(c.namespace, name, c.tolerations)
-		eventually.Succeeds(s.t, time.Minute, "pods of DaemonSet "+name, func() error {
+		eventually.Succeeds(s.t, 3*time.Minute, "pods of DaemonSet "+name, func() error {
 			if found, err := nodes(); err != nil || len(found) != c.want {
 				return fmt.Errorf("its pods are for %v, want %d: %w", found, c.want, err)
 			}
