@@ -85,10 +85,12 @@ func (r addressRange) contains(address netip.Addr) bool {
 
 func parseRange(text string) (r addressRange, err error) {
 	if network, err := netip.ParsePrefix(text); err == nil {
-		r.from, r.to = network.Masked().Addr(), network.Masked().Addr()
-		for network.Contains(r.to.Next()) {
-			r.to = r.to.Next()
+		r.from = network.Masked().Addr()
+		last := r.from.AsSlice()
+		for bit := network.Bits(); bit < 8*len(last); bit++ {
+			last[bit/8] |= 0x80 >> (bit % 8)
 		}
+		r.to, _ = netip.AddrFromSlice(last)
 		return r, nil
 	}
 	from, to, isRange := strings.Cut(text, "-")

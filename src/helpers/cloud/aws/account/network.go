@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	cloudaws "kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/aws/clustertags"
 )
 
 // Ports of a Director that agents connect to, and the one of bosh ssh on VMs.
@@ -440,8 +441,7 @@ func (a *Account) clusterTagStep(kind string, id func() string) step {
 		what: fmt.Sprintf("tag %s of the %s %s", a.tagKey(), kind, name),
 		exists: func(ctx context.Context) (bool, error) {
 			tags, err := a.tags(ctx, id())
-			value, ok := tags[a.tagKey()]
-			return ok && isTagValue(value), err
+			return tags.IsOwnedOrShared(a.tagKey()), err
 		},
 		present: func(ctx context.Context) (bool, error) {
 			tags, err := a.tags(ctx, id())
@@ -451,7 +451,7 @@ func (a *Account) clusterTagStep(kind string, id func() string) step {
 		mayCreate: func(ctx context.Context) error {
 			tags, err := a.tags(ctx, id())
 			value, ok := tags[a.tagKey()]
-			if err != nil || !ok || isTagValue(value) || tags[a.markKey()] != "" {
+			if err != nil || !ok || tags.IsOwnedOrShared(a.tagKey()) || tags[a.markKey()] != "" {
 				return err
 			}
 			return fmt.Errorf(
@@ -487,8 +487,6 @@ func (a *Account) clusterTagStep(kind string, id func() string) step {
 	}
 }
 
-func isTagValue(value string) bool { return value == "shared" || value == "owned" }
-
 // roleTagStep sets the tag on one of the subnets, unless another one of them has it. Delete leaves it.
 func (a *Account) roleTagStep(t roleTag) step {
 	return step{
@@ -518,7 +516,7 @@ func (a *Account) createTags(ctx context.Context, id string, tags map[string]str
 }
 
 // tags are the tags of a resource; none if it does not exist.
-func (a *Account) tags(ctx context.Context, id string) (map[string]string, error) {
+func (a *Account) tags(ctx context.Context, id string) (clustertags.Tags, error) {
 	if id == "" {
 		return nil, nil
 	}
@@ -528,7 +526,7 @@ func (a *Account) tags(ctx context.Context, id string) (map[string]string, error
 	if err != nil {
 		return nil, err
 	}
-	tags := map[string]string{}
+	tags := clustertags.Tags{}
 	for _, tag := range out.Tags {
 		tags[aws.ToString(tag.Key)] = aws.ToString(tag.Value)
 	}
