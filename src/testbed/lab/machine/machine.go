@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -51,38 +52,27 @@ func (m Machine) exists(path string) bool {
 	return err == nil
 }
 
-// mount is a line of mountinfo.
-type mount struct {
-	point, kind     string
-	options, source []string // of the mount, and of the file system
-}
-
-func (m mount) readOnly() bool {
-	return slices.Contains(m.options, "ro") || slices.Contains(m.source, "ro")
-}
-
-func (m Machine) mounts() []mount {
-	var found []mount
-	for line := range strings.Lines(m.read("/proc/self/mountinfo")) {
-		left, right, _ := strings.Cut(line, " - ")
-		fields, kind := strings.Fields(left), strings.Fields(right)
-		if len(fields) > 5 && len(kind) > 2 {
-			found = append(found, mount{fields[4], kind[0], strings.Split(fields[5], ","), strings.Split(kind[2], ",")})
-		}
-	}
+// mounts returns none if they cannot be read.
+func (m Machine) mounts() []*mountinfo.Info {
+	found, _ := mountinfo.GetMountsFromReader(strings.NewReader(m.read("/proc/self/mountinfo")), nil)
 	return found
 }
 
 // mountOf returns the mount that has a path: the one with the longest name, the last one of several at one place.
-func (m Machine) mountOf(path string) mount {
-	var best mount
+func (m Machine) mountOf(path string) *mountinfo.Info {
+	best := &mountinfo.Info{}
 	for _, at := range m.mounts() {
-		inside := path == at.point || strings.HasPrefix(path, strings.TrimSuffix(at.point, "/")+"/")
-		if inside && len(at.point) >= len(best.point) {
+		inside := path == at.Mountpoint || strings.HasPrefix(path, strings.TrimSuffix(at.Mountpoint, "/")+"/")
+		if inside && len(at.Mountpoint) >= len(best.Mountpoint) {
 			best = at
 		}
 	}
 	return best
+}
+
+// hasOption looks for one of the mount or of the file system.
+func hasOption(at *mountinfo.Info, option string) bool {
+	return slices.Contains(strings.Split(at.Options+","+at.VFSOptions, ","), option)
 }
 
 // The capabilities that are looked for, by their numbers in capability.h.
@@ -115,8 +105,8 @@ func (m Machine) controllers() []string {
 	}
 	var found []string
 	for _, at := range m.mounts() {
-		if at.kind == "cgroup" && filepath.Dir(at.point) == "/sys/fs/cgroup" {
-			found = append(found, at.source...)
+		if at.FSType == "cgroup" && filepath.Dir(at.Mountpoint) == "/sys/fs/cgroup" {
+			found = append(found, strings.Split(at.VFSOptions, ",")...)
 		}
 	}
 	return found

@@ -61,7 +61,7 @@ func (m Machine) missingPrivileges() []string {
 	}
 	slices.Sort(missing)
 	hidden := ""
-	for _, option := range m.mountOf("/proc").source {
+	for option := range strings.SplitSeq(m.mountOf("/proc").VFSOptions, ",") {
 		if value, ok := strings.CutPrefix(option, "hidepid="); ok && value != "0" && value != "off" {
 			hidden = ", and /proc hides processes (hidepid=" + value + ")"
 		}
@@ -93,10 +93,11 @@ func (m Machine) missingNamespaces() []string {
 func (m Machine) readOnlyMounts() []string {
 	var problems []string
 	for _, path := range []string{"/sys", "/proc/sys", "/sys/fs/cgroup"} {
-		if m.mountOf(path).readOnly() && !(path == "/sys/fs/cgroup" && m.mountOf(path).kind == "tmpfs") {
+		at := m.mountOf(path)
+		if hasOption(at, "ro") && !(path == "/sys/fs/cgroup" && at.FSType == "tmpfs") {
 			problems = append(problems, fmt.Sprintf(
 				"%s is read-only, as in a container without privileges: mount -o remount,rw %s, or use a VM", path,
-				m.mountOf(path).point,
+				at.Mountpoint,
 			))
 		}
 	}
@@ -137,11 +138,11 @@ func (m Machine) unusableGroups() []string {
 func (m Machine) unusableCheckout() []string {
 	at := m.mountOf(m.Checkout)
 	var problems []string
-	if slices.Contains(at.options, "noexec") {
+	if hasOption(at, "noexec") {
 		problems = append(problems, fmt.Sprintf("%s is on %s, which is mounted noexec, so no program that is built "+
-			"there can run: mount -o remount,exec %s, or move the checkout", m.Checkout, at.point, at.point))
+			"there can run: mount -o remount,exec %s, or move the checkout", m.Checkout, at.Mountpoint, at.Mountpoint))
 	}
-	if at.kind == "overlay" {
+	if at.FSType == "overlay" {
 		problems = append(problems, fmt.Sprintf("%s is on an overlay, on which containers cannot mount theirs: put "+
 			"it on a volume with ext4 or XFS", m.Checkout))
 	}

@@ -1,7 +1,6 @@
 package network
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"github.com/vishvananda/netlink"
 )
 
@@ -145,17 +145,13 @@ func namespaceInode(path string) uint64 {
 // MountsBelow returns the machine's mount points in a directory, and the directory if it is one, in the order in which
 // they were mounted.
 func MountsBelow(dir string) ([]string, error) {
-	file, err := os.Open("/proc/self/mountinfo")
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
 	if err != nil {
 		return nil, fmt.Errorf("listing mounts: %w", err)
 	}
-	defer func() { _ = file.Close() }()
 	var found []string
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		fields := strings.Fields(lines.Text())
-		if len(fields) > 4 && below(fields[4], dir) {
-			found = append(found, fields[4])
-		}
+	for _, at := range mounts {
+		found = append(found, at.Mountpoint)
 	}
 	return found, nil
 }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"kubernetes-release/internal/poll"
@@ -34,11 +35,11 @@ type hierarchy struct {
 
 // hierarchies lists the control group trees of the host.
 func hierarchies() ([]hierarchy, error) {
-	content, err := os.ReadFile("/proc/thread-self/mountinfo")
+	mounts, err := mountinfo.GetMounts(nil)
 	if err != nil {
 		return nil, fmt.Errorf("listing control groups: %w", err)
 	}
-	found := parseHierarchies(string(content))
+	found := hierarchiesOf(mounts)
 	if len(found) == 0 {
 		return nil, fmt.Errorf(
 			"no control groups are mounted below %s; mount them, as Debian's init systems do", cgroupRoot,
@@ -59,24 +60,18 @@ func hierarchies() ([]hierarchy, error) {
 	return found, nil
 }
 
-// parseHierarchies reads the mounts of type cgroup and cgroup2 in or directly below /sys/fs/cgroup from a mountinfo
-// file.
-func parseHierarchies(mountinfo string) []hierarchy {
+// hierarchiesOf returns the mounts of type cgroup and cgroup2 in or directly below /sys/fs/cgroup.
+func hierarchiesOf(mounts []*mountinfo.Info) []hierarchy {
 	var found []hierarchy
-	for line := range strings.Lines(mountinfo) {
-		left, right, ok := strings.Cut(line, " - ")
-		fields, kind := strings.Fields(left), strings.Fields(right)
-		if !ok || len(fields) < 5 || len(kind) < 3 {
-			continue
-		}
-		dir := fields[4]
+	for _, at := range mounts {
+		dir := at.Mountpoint
 		if dir != cgroupRoot && filepath.Dir(dir) != cgroupRoot {
 			continue
 		}
-		switch kind[0] {
+		switch at.FSType {
 		case "cgroup":
 			var controllers []string
-			for o := range strings.SplitSeq(kind[2], ",") {
+			for o := range strings.SplitSeq(at.VFSOptions, ",") {
 				if o != "rw" && o != "ro" && !strings.HasPrefix(o, "release_agent=") {
 					controllers = append(controllers, o)
 				}

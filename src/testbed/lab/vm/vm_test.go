@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"kubernetes-release/internal/eventually"
@@ -411,14 +412,21 @@ func TestRefusesInvalidSpecs(t *testing.T) {
 	}
 }
 
-func TestParseHierarchies(t *testing.T) {
-	mountinfo := `30 24 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
+func TestHierarchies(t *testing.T) {
+	of := func(mounts string) []hierarchy {
+		t.Helper()
+		parsed, err := mountinfo.GetMountsFromReader(strings.NewReader(mounts), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return hierarchiesOf(parsed)
+	}
+	got := of(`30 24 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
 31 30 0:27 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct
 32 30 0:28 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd
 33 30 0:29 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
 34 30 0:30 / /elsewhere/memory rw,relatime - cgroup cgroup rw,memory
-`
-	got := parseHierarchies(mountinfo)
+`)
 	want := []hierarchy{
 		{dir: "/sys/fs/cgroup/cpu,cpuacct", options: "cpu,cpuacct"},
 		{dir: "/sys/fs/cgroup/systemd", options: "none,name=systemd"},
@@ -432,7 +440,7 @@ func TestParseHierarchies(t *testing.T) {
 			t.Errorf("got %+v, want %+v", got[i], want[i])
 		}
 	}
-	if only := parseHierarchies("30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"); len(only) != 1 ||
+	if only := of("30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"); len(only) != 1 ||
 		!only[0].v2 {
 		t.Errorf("version 2 alone: got %+v", only)
 	}

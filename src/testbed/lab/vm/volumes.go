@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"kubernetes-release/internal/atomicfile"
@@ -100,7 +102,11 @@ func (v *VM) LoopMounts() ([]uint32, error) {
 	if !v.Alive() {
 		return nil, nil
 	}
+	var mounts []*mountinfo.Info
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", v.record.PID))
+	if err == nil {
+		mounts, err = mountinfo.GetMountsFromReader(bytes.NewReader(content), nil)
+	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
 		return nil, nil // it has just ended
 	}
@@ -108,15 +114,9 @@ func (v *VM) LoopMounts() ([]uint32, error) {
 		return nil, fmt.Errorf("VM %s: reading its mounts: %w", v.Spec.Name, err)
 	}
 	var minors []uint32
-	for line := range strings.Lines(string(content)) {
-		// The third field is the device (proc_pid_mountinfo(5)).
-		fields := strings.Fields(line)
-		var major, minor uint32
-		if len(fields) < 3 {
-			continue
-		}
-		if _, err := fmt.Sscanf(fields[2], "%d:%d", &major, &minor); err == nil && major == loopMajor {
-			minors = append(minors, minor)
+	for _, at := range mounts {
+		if at.Major == loopMajor {
+			minors = append(minors, uint32(at.Minor))
 		}
 	}
 	return minors, nil
