@@ -17,12 +17,11 @@ import (
 
 // Machine is a machine, as seen by this process.
 type Machine struct {
-	// Root is where /proc, /sys and /lib are; "" is the machine itself.
+	// Root is where /dev, /lib, /proc and /sys are; "" is the machine itself.
 	Root string
 	// Architecture is as Go names it.
 	Architecture string
-	// Root is required of UserID.
-	UserID int
+	UserID       int
 	// Checkout is the directory of the repository, in which programs are built and VMs have their disks. FreeDisk is
 	// what its file system has free, in bytes.
 	Checkout string

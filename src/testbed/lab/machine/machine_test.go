@@ -38,6 +38,7 @@ func debian() map[string]string {
 		"proc/sys/kernel/osrelease":                  "6.1.0-37-amd64\n",
 		"sys/fs/cgroup/cgroup.controllers":           "cpuset cpu io memory hugetlb pids rdma misc\n",
 		"sys/fs/cgroup/cgroup.procs":                 "1\n",
+		"dev/loop-control":                           "",
 		"lib/modules/6.1.0-37-amd64/modules.dep":     modules,
 		"lib/modules/6.1.0-37-amd64/modules.builtin": "kernel/drivers/block/loop.ko\n",
 	}
@@ -82,6 +83,9 @@ func TestProblems(t *testing.T) {
 			files[path] = strings.ReplaceAll(files[path], old, by)
 		}
 	}
+	with := func(path, content string) func(map[string]string) {
+		return func(files map[string]string) { files[path] = content }
+	}
 	without := func(path string) func(map[string]string) {
 		return func(files map[string]string) { delete(files, path) }
 	}
@@ -92,19 +96,33 @@ func TestProblems(t *testing.T) {
 		want    []string // of the one problem
 		note    string
 	}{
-		"a stock Debian 12":  {},
-		"cgroup v1":          {files: version1},
-		"processes hidden":   {files: replace(mounts, "proc proc rw", "proc proc rw,hidepid=invisible")},
-		"not root":           {machine: func(m *Machine) { m.UserID = 1000 }, want: []string{"run make as root"}},
-		"arm64":              {machine: func(m *Machine) { m.Architecture = "arm64" }, want: []string{"x86-64"}},
-		"no disk":            {machine: func(m *Machine) { m.FreeDisk = 7 << 30 }, want: []string{"7.0 GiB free"}},
-		"little memory":      {files: replace("proc/meminfo", "12000000", "2000000"), want: []string{"1.9 GiB of"}},
-		"no pid namespace":   {files: without("proc/self/ns/pid"), want: []string{"no pid namespaces", "boot"}},
-		"no user namespaces": {files: without("proc/self/ns/user"), note: "no user namespaces"},
-		"no net namespaces": {
-			files: func(files map[string]string) { files["proc/sys/user/max_net_namespaces"] = "0\n" },
+		"a stock Debian 12": {},
+		"cgroup v1":         {files: version1},
+		"processes hidden":  {files: replace(mounts, "proc proc rw", "proc proc rw,hidepid=invisible")},
+		"not root":          {machine: func(m *Machine) { m.UserID = 1000 }, want: []string{"run make as root"}},
+		"arm64":             {machine: func(m *Machine) { m.Architecture = "arm64" }, want: []string{"x86-64"}},
+		"little memory": {
+			files: replace("proc/meminfo", "12000000", "2000000"), want: []string{"1.9 GiB of", "larger machine"},
+		},
+		"no disk": {
+			machine: func(m *Machine) { m.FreeDisk = 7 << 30 }, want: []string{"7.0 GiB free", "move the checkout"},
+		},
+		"no disk, but all is built": {
+			machine: func(m *Machine) { m.FreeDisk = 7 << 30 },
+			files:   with("root/kubernetes-release/.build/release/kubernetes.tgz", ""),
+		},
+		"no network namespaces": {
+			files: without("proc/self/ns/net"), want: []string{"no net namespaces", "boot Debian's"},
+		},
+		"no cgroup namespaces": {
+			files: without("proc/self/ns/cgroup"), want: []string{"no cgroup namespaces", "boot Debian's"},
+		},
+		"network namespaces forbidden": {
+			files: with("proc/sys/user/max_net_namespaces", "0\n"),
 			want:  []string{"no net namespaces", "sysctl -w user.max_net_namespaces"},
 		},
+		"no user namespaces":        {files: without("proc/self/ns/user"), note: "no user namespaces"},
+		"user namespaces forbidden": {files: with("proc/sys/user/max_user_namespaces", "0\n"), note: "set the sysctl"},
 		"an unprivileged container": {
 			files: replace(status, "000001ffffffffff", "00000000a80425fb"),
 			want:  []string{"root lacks CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_SYS_PTRACE, as in", "--privileged"},
@@ -117,16 +135,20 @@ func TestProblems(t *testing.T) {
 			want: []string{"hidepid=2", "--privileged"},
 		},
 		"a privileged container with a group of its own": {
-			files: func(files map[string]string) { files["sys/fs/cgroup/cgroup.type"] = "domain\n" },
+			files: with("sys/fs/cgroup/cgroup.type", "domain\n"),
 			want:  []string{"group of a container", "--cgroupns=host"},
 		},
 		"no tracing": {
-			files: func(files map[string]string) { files["proc/sys/kernel/yama/ptrace_scope"] = "3\n" },
-			want:  []string{"ptrace_scope is 3", "reboot"},
+			files: with("proc/sys/kernel/yama/ptrace_scope", "3\n"), want: []string{"ptrace_scope is 3", "reboot"},
 		},
 		"/sys read-only": {
 			files: replace(mounts, "/sys rw,", "/sys ro,"), want: []string{"/sys is read-only", "remount,rw /sys"},
 		},
+		"control groups read-only": {
+			files: replace(mounts, "/sys/fs/cgroup rw,", "/sys/fs/cgroup ro,"),
+			want:  []string{"/sys/fs/cgroup is read-only", "remount,rw /sys/fs/cgroup"},
+		},
+		"no loop devices": {files: without("dev/loop-control"), want: []string{"modprobe loop", "--privileged"}},
 		"a controller disabled": {
 			files: func(files map[string]string) {
 				replace("sys/fs/cgroup/cgroup.controllers", " memory", "")(files)
@@ -151,7 +173,9 @@ func TestProblems(t *testing.T) {
 		"a checkout without programs": {
 			files: replace(mounts, "/ / rw,", "/ / rw,noexec,"), want: []string{"mounted noexec", "remount,exec /"},
 		},
-		"a checkout in a container": {files: replace(mounts, "ext4", "overlay"), want: []string{"on an overlay"}},
+		"a checkout in a container": {
+			files: replace(mounts, "ext4", "overlay"), want: []string{"on an overlay", "ext4 or XFS"},
+		},
 		"a module missing": {
 			files: replace("lib/modules/6.1.0-37-amd64/modules.dep", "vxlan.ko", "x.ko"),
 			want:  []string{"no module vxlan", "linux-image-amd64"},

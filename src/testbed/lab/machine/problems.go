@@ -17,7 +17,7 @@ const (
 func (m Machine) Problems() (problems, notes []string) {
 	for _, check := range []func() []string{
 		m.wrongPlatform, m.missingPrivileges, m.missingNamespaces, m.readOnlyMounts, m.unusableGroups,
-		m.unusableCheckout, m.missingRoom, m.missingModules,
+		m.unusableCheckout, m.missingRoom, m.missingModules, m.missingDevices,
 	} {
 		problems = append(problems, check()...)
 	}
@@ -193,4 +193,12 @@ func (m Machine) missingModules() []string {
 		}
 	}
 	return problems
+}
+
+func (m Machine) missingDevices() []string {
+	if m.exists("/dev/loop-control") {
+		return nil
+	}
+	return []string{"there is no /dev/loop-control, which makes volumes disks: modprobe loop; start a container with " +
+		"--privileged, which gives it the machine's devices"}
 }
