@@ -163,6 +163,7 @@ lint: setup ## Check the code with golangci-lint and shellcheck
 
 .PHONY: test-unit
 test-unit: setup ## Run the quick tests of src, with the race detector; needs no root and nothing built
+	@ci/setup.sh awscli
 	@echo "test-unit: compiling with the race detector; the first time takes some minutes"
 	@for module in $(MODULES); do (cd src/$$module && go test -race -short -timeout 20m $$(go list ./... | grep -vE '^$(READING)$$')); done
 	@cd src/testbed && $(UNCACHED) -short -timeout 20m $$(go list ./... | grep -E '^$(READING)$$')
@@ -184,7 +185,7 @@ test-lab: components release lab ## Run test-acceptance and test-first-cluster, 
 	    echo "test-lab: test-programs failed beside the tests of clusters and runs again, alone"; \
 	    $(MAKE) test-programs $$(awk '$$1 == "ok" && $$2 ~ /testbed\/templates$$/ { print "TEMPLATES=" }' $$log); } && exit $$clusters
 test-programs: components release lab ## Run the tests with real programs and VMs; needs root
-	@ci/setup.sh rsyslog rsyslog-gnutls
+	@ci/setup.sh rsyslog rsyslog-gnutls awscli
 	@ci/prometheus.sh promtool
 	@ci/vsphere.sh
 	@status=0; \
@@ -312,8 +313,10 @@ aws-test: ## Run the errands of CLUSTER
 aws-upgrade: ## Deploy FINAL with the manifest in the tarball SOURCE as CLUSTER, and upgrade it to CANDIDATE
 	@ci/aws.sh upgrade "$(CLUSTER)" "$(SOURCE)" "$(FINAL)" "$(CANDIDATE)"
 aws-delete: setup ## Delete CLUSTER, its release on the Director, and what it created in the account
+	@ci/setup.sh awscli
 	@ci/aws.sh delete "$(CLUSTER)"
 aws-sweep: setup ## Delete what CLUSTER has left in the account, if it is not deployed
+	@ci/setup.sh awscli
 	@ci/aws.sh sweep "$(CLUSTER)"
 
 .PHONY: bump ship-check vulnerabilities

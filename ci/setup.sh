@@ -4,7 +4,6 @@
 set -euo pipefail
 
 wanted=(
-  awscli                                             # runs the commands that the preflight advises, in tests
   ca-certificates curl jq                            # tools of scripts and people
   gcc libc6-dev libseccomp-dev pkg-config            # runc, flannel and pause have parts in C
   ruby                                               # ERB, in which BOSH templates are written

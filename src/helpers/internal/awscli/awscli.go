@@ -51,7 +51,7 @@ func Start(t testing.TB, c Credentials) *CLI {
 	t.Helper()
 	startCLI.Do(func() { sharedCLI, stopCLI, cliError = newCLI(c) })
 	if cliError != nil {
-		t.Fatalf("%v: ci/setup.sh installs Debian's package awscli", cliError)
+		t.Fatalf("%v: ci/setup.sh awscli installs Debian's", cliError)
 	}
 	return sharedCLI
 }
