@@ -65,6 +65,10 @@ up: release lab ## Deploy the release in a lab on this machine, with AWS simulat
 down: lab ## Remove the lab and all that it made
 	@$(BIN)/lab down
 
+.PHONY: leftovers
+leftovers: ## Fail if a lab has left anything on this machine, or is running
+	@ci/leftovers.sh
+
 ##: Build
 
 # What the machine lacks for a lab is said before anything is built: setup is the first prerequisite of all that build.

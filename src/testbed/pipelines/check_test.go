@@ -18,8 +18,10 @@ var coreTypes = []string{
 }
 
 // unprivileged are the tasks that create no Linux namespaces. Tests that find root do, and a task is root, but only a
-// privileged one has CAP_SYS_ADMIN (worker/runtime/spec/capabilities.go in Concourse's source).
+// privileged one has CAP_SYS_ADMIN (worker/runtime/spec/capabilities.go in Concourse's source). Those of the lab run
+// without a container.
 var unprivileged = []string{
+	"lab-on-debian", "lab-on-ubuntu",
 	"ops-files", "deploy-aws", "test-aws", "upgrade-aws", "delete-aws", "sweep-aws", "vulnerabilities", "bump", "ship",
 }
 
@@ -275,7 +277,8 @@ func paths(params map[string]any) []string {
 }
 
 func (c *checker) checkTask(where string, s step, artifacts artifacts) {
-	if !artifacts.use(s.Image) {
+	// Only tagged workers have a runtime that runs tasks without an image.
+	if native := s.Image == "" && len(s.Tags) > 0; !native && !artifacts.use(s.Image) {
 		c.add("%s: its image is %q, which is no artifact of the job", where, s.Image)
 	}
 	config := s.Config

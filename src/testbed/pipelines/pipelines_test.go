@@ -78,6 +78,8 @@ func TestMistakesAreFound(t *testing.T) {
 			"    - get: night\n      trigger: true\n      privileged: true\n", "has the field privileged",
 		},
 		{"    image: image\n", "", "is no artifact of the job"},
+		{"      tags: [debian-12]\n", "", "job acceptance, step lab-on-debian: its image is"},
+		{"  - in_parallel:\n", "  - tags: [debian-12]\n    in_parallel:\n", "has the field tags"},
 		{"timeout: 6h", "timeout: 6 hours", "unknown unit"},
 		{
 			"    ensure:\n      put: conformance-results\n      params: {file: results/conformance.tgz}\n", "",
@@ -390,6 +392,90 @@ func TestREADMEListsEveryJob(t *testing.T) {
 	}
 }
 
+// TestLabRunsOnStockMachines: a candidate passes acceptance only if the README's first command works with it on the
+// worker of each distribution, whose kernel, systemd and control groups are as they come.
+func TestLabRunsOnStockMachines(t *testing.T) {
+	var p pipeline
+	if err := decode([]byte(read(t, "ci/pipeline.yml")), &p); err != nil {
+		t.Fatal(err)
+	}
+	readme := read(t, "ci/README.md")
+	want := map[string]string{"lab-on-debian": "debian-12", "lab-on-ubuntu": "ubuntu-noble"}
+	for _, j := range p.Jobs {
+		if j.Name != "acceptance" {
+			continue
+		}
+		for _, s := range j.Plan[len(j.Plan)-1].InParallel {
+			if tag := want[s.Task]; tag != "" && slices.Equal(s.Tags, []string{tag}) && s.Image == "" &&
+				s.File == "repository/ci/tasks/lab.yml" && strings.Contains(readme, "`"+tag+"`") {
+				delete(want, s.Task)
+			}
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("acceptance does not run %v in parallel, or ci/README.md does not describe these workers", want)
+	}
+}
+
+// TestLabIsRemoved: a worker stays, so a lab whose deploy has failed is removed too.
+func TestLabIsRemoved(t *testing.T) {
+	config, err := readTask("ci/tasks/lab.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		fails string
+		want  []string
+	}{{"", []string{"up", "down", "leftovers"}}, {"up", []string{"up", "down"}}, {"leftovers", nil}} {
+		t.Setenv("FAILS", test.fails)
+		dir := t.TempDir()
+		layOut(t, dir, config)
+		output, err := runTask(t, dir, config)
+		var called []string
+		for _, call := range regexp.MustCompile(`(?m)^make (\S+)`).FindAllStringSubmatch(output, -1) {
+			called = append(called, call[1])
+		}
+		if (err == nil) != (test.fails == "") || test.want != nil && !slices.Equal(called, test.want) {
+			t.Errorf("where make %s fails: %v, calls %q, want %q", test.fails, err, called, test.want)
+		}
+	}
+}
+
+// TestLeftoversAreFound runs the script with programs one of which shows something of a lab.
+func TestLeftoversAreFound(t *testing.T) {
+	repository, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	machine := map[string]string{
+		"ip": "1: lo: <LOOPBACK>", "cat": "27 1 8:1 / / rw - ext4 /dev/sda1 rw", "losetup": "/dev/loop0: /srv/disk",
+		"find": "", "readlink": "/usr/sbin/sshd",
+	}
+	for program, left := range map[string]string{
+		"": "", "ip": "7: klab0: <BROADCAST>", "cat": "27 1 8:1 / " + repository + "/.lab/disk rw - ext4 /dev/sda1 rw",
+		"losetup": "/dev/loop0: " + repository + "/.lab/volumes/vol-1", "find": "/sys/fs/cgroup/klab0",
+		"readlink": repository + "/bin/awssim (deleted)",
+	} {
+		dir := t.TempDir()
+		for name, text := range machine {
+			if name == program {
+				text += "\n" + left
+			}
+			script := "#!/bin/bash\nprintf '%s\\n' '" + text + "'\n"
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		command := exec.Command("ci/leftovers.sh")
+		command.Dir = repository
+		command.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+		out, err := command.CombinedOutput()
+		if (err == nil) != (program == "") || !strings.Contains(string(out), left) {
+			t.Errorf("%s shows %q: %v\n%s", program, left, err, out)
+		}
+	}
+}
+
 // Clusters on AWS are deleted whatever happens, and the sweep covers them.
 func TestClustersOnAWSAreDeleted(t *testing.T) {
 	var p pipeline
@@ -458,6 +544,7 @@ func runTask(t *testing.T, dir string, config *task) (output string, err error) 
 		"PATH=" + stubs(t, "make", "bosh", "aws", "go") + ":" + os.Getenv("PATH"),
 		"HOME=" + dir,
 		"GIT_CONFIG_NOSYSTEM=1",
+		"FAILS=" + os.Getenv("FAILS"),
 	}
 	for param, value := range config.Params {
 		if value == nil {
@@ -584,6 +671,7 @@ func stubs(t *testing.T, programs ...string) string {
 			text += `mkdir -p .build/release .final_builds releases config
 touch .build/release/kubernetes.tgz .build/release/kubernetes-1.2.3.tgz .final_builds/x releases/x config/blobs.yml
 [[ $1 != bump ]] || echo bumped >pins
+[[ $1 != "$FAILS" ]]
 `
 		}
 		if err := os.WriteFile(filepath.Join(dir, program), []byte(text), 0o755); err != nil {

@@ -48,6 +48,7 @@ type step struct {
 	Do         []step `yaml:"do"`
 	InParallel []step `yaml:"in_parallel"`
 
+	Tags          []string          `yaml:"tags"`
 	Resource      string            `yaml:"resource"`
 	Passed        []string          `yaml:"passed"`
 	Trigger       bool              `yaml:"trigger"`
@@ -129,7 +130,7 @@ func (s step) kind() (string, error) {
 		"version": {s.Version != nil, []string{"get"}}, "resource": {
 			s.Resource != "", []string{"get", "put"},
 		},
-		"params": {
+		"tags": {s.Tags != nil, []string{"get", "put", "task"}}, "params": {
 			s.Params != nil, []string{"get", "put", "task"},
 		}, "image": {s.Image != "", []string{"task"}}, "file": {s.File != "", []string{"task"}},
 		"config": {s.Config != nil, []string{"task"}}, "privileged": {s.Privileged, []string{"task"}},
