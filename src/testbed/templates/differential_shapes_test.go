@@ -179,9 +179,7 @@ func agentShapes() []shape {
 		podShape("agents", "cni", "a network plugin's pod, with a system priority outside of kube-system", cniAgent),
 		podShape("agents", "csi", "a storage driver's pod on a node", csiNode),
 		podShape("kube-system", "csi", "a storage driver's pod in kube-system", "serviceAccountName: driver\n"+csiNode),
-		podShape("kube-system", "plain", "a pod of kube-system with the ServiceAccount default", "").butWanted(
-			"the ServiceAccounts default of Kubernetes' own namespaces are given no token (CIS 5.1.5)",
-		),
+		podShape("kube-system", "plain", "a pod of kube-system with the ServiceAccount default", ""),
 		podShape("agents", "logs", "an agent that reads logs of all nodes", `
 tolerations: [{operator: Exists, effect: NoSchedule}, {operator: Exists, effect: NoExecute}]
 containers:

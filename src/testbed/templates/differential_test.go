@@ -39,12 +39,6 @@ type shape struct {
 	wanted string
 }
 
-// butWanted is a shape whose answers may differ.
-func (s shape) butWanted(reason string) shape {
-	s.wanted = reason
-	return s
-}
-
 // users are the groups of the users that send requests.
 var users = map[string][]string{
 	administrator: {"system:masters"},
