@@ -1,7 +1,7 @@
 package templates
 
 import (
-	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,23 +11,22 @@ import (
 )
 
 // TestTokensDoNotOutliveTheirNode is someone who has a node for a moment, or may create tokens in a namespace, and
-// requests one for a hundred years. Who verifies the signature only, as AWS does, would accept it even if the pod, its
-// account and the node are gone.
+// requests one for a hundred years. AWS, which verifies the signature only, would accept it for a role even if the pod,
+// its account and the node are gone.
 func TestTokensDoNotOutliveTheirNode(t *testing.T) {
 	t.Parallel()
-	var flags struct {
-		Flags map[string]any `json:"flags"`
-	}
-	rendered := mustRender(t, "kube-apiserver", inputFor(t, "kube-apiserver"))
-	if err := json.Unmarshal(rendered["config/flags.json"], &flags); err != nil {
-		t.Fatal(err)
-	}
 	const flag = "service-account-max-token-expiration"
-	limit, ok := flags.Flags[flag].(string)
-	if !ok {
-		t.Fatalf("%s is %v", flag, flags.Flags[flag])
+	roles := deployment{ops: []string{"aws.yml", "enable-pod-roles.yml"}, vars: podRolesVars}
+	limits := map[string]any{}
+	for name, d := range map[string]deployment{"default": {}, "roles": roles} {
+		control := group(t, plan(t, d), "control")
+		rendered := decode[flagsFile](t, file(t, control, "kube-apiserver", "config/flags.json"))
+		limits[name] = rendered.Flags[flag]
 	}
-	s := startTenants(t, "--"+flag+"="+limit)
+	if limits["default"] != nil {
+		t.Errorf("%s is %v by default, want upstream's", flag, limits["default"])
+	}
+	s := startTenants(t, fmt.Sprintf("--%s=%v", flag, limits["roles"]))
 	s.seed()
 	agent := podOf("agent", corev1.PodSpec{NodeName: "mine"}) // as of a DaemonSet
 	agent, err := s.admin.CoreV1().Pods("other").Create(t.Context(), agent, metav1.CreateOptions{})
