@@ -548,9 +548,8 @@ func TestLoadBalancerController(t *testing.T) {
 	if n := len(b.sim.World().ClassicLoadBalancers); n != 1 {
 		t.Errorf("%d classic load balancers, want 1", n)
 	}
-	b.allowPodTargets()
 	b.checkFinalizers("classic")
-	b.checkTypes("classic")
+	b.checkAnnotated()
 
 	if err := ingresses.Delete(t.Context(), "shop", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

@@ -17,94 +17,19 @@ import (
 	"kubernetes-release/testbed/awssim/store"
 )
 
-const (
-	targetsPolicy = "load-balancer-targets.kubernetes.bosh.io"
-
-	annotatedService = `
-apiVersion: v1
-kind: Service
-metadata: {name: %s, namespace: default, annotations: {%s}}
-spec: {type: LoadBalancer, loadBalancerClass: service.k8s.aws/nlb, ports: [{port: 80}]}
-`
-	annotatedIngress = `
-apiVersion: networking.k8s.io/v1
-kind: Ingress
-metadata: {name: %s, namespace: default, annotations: {%s}}
-spec: {ingressClassName: alb, defaultBackend: {service: {name: pods, port: {number: 8080}}}}
-`
-	classParameters = `
-apiVersion: elbv2.k8s.aws/v1beta1
-kind: IngressClassParams
-metadata: {name: parameters}
-spec: {%s}
-`
-	targetGroupConfiguration = `
-apiVersion: gateway.k8s.aws/v1beta1
-kind: TargetGroupConfiguration
-metadata: {name: pods, namespace: default}
-spec: {targetReference: {name: pods}, %s}
-`
-	ofIngress = "alb.ingress.kubernetes.io/target-type: "
-	ofService = "service.beta.kubernetes.io/aws-load-balancer-nlb-target-type: "
-	ofType    = "service.beta.kubernetes.io/aws-load-balancer-type: "
-)
-
-// allowPodTargets removes the policy on targets, as pod_targets does.
-func (b *balancers) allowPodTargets() {
-	b.Helper()
-	b.mustKubectl("", "delete", "validatingadmissionpolicybinding", targetsPolicy)
-	eventually.Succeeds(b, 30*time.Second, "without the policy, an Ingress with pods as targets", func() error {
-		return b.try(fmt.Sprintf(annotatedIngress, "allowed", ofIngress+"ip"))
-	})
-}
-
-// try writes an object in a dry run.
-func (b *balancers) try(manifest string) error {
-	_, err := b.kubectl(manifest, "apply", "--dry-run=server", "-f", "-")
-	return err
-}
-
-// TestPodTargets: the controller registers pods without addresses of the VPC, but opens nothing for them, and only a
-// TargetGroupBinding has an Event. The policy refuses such targets before, wherever they can be named.
+// TestPodTargets: without addresses of the VPC, the controller registers pods as targets and opens nothing for them. Only
+// a TargetGroupBinding has an Event, as docs/load-balancers.md says.
 func TestPodTargets(t *testing.T) {
-	b := startBalancers(t, "enable-gateway-api.yml")
+	b := startBalancers(t)
 	b.startController()
 	b.service("pods", nil)
-	b.AwaitPolicies()
-	annotation := func(name string) string { return "annotation " + strings.TrimSuffix(name, ": ") + ":" }
-	const defaults = "spec.defaultConfiguration.targetType:"
-	const ofRoutes = "spec.routeConfigurations.targetGroupProps.targetType:"
-	for manifest, word := range map[string]string{
-		fmt.Sprintf(annotatedIngress, "a", ofIngress+"ip"):  annotation(ofIngress),
-		fmt.Sprintf(annotatedService, "a", ofIngress+"ip"):  annotation(ofIngress),
-		fmt.Sprintf(annotatedService, "a", ofService+"ip"):  annotation(ofService),
-		fmt.Sprintf(annotatedService, "a", ofType+"nlb-ip"): "aws-load-balancer-type: nlb-ip:",
-		fmt.Sprintf(classParameters, "targetType: ip"):      "spec.targetType:",
-		fmt.Sprintf(
-			targetGroupConfiguration, "defaultConfiguration: {targetType: ip}",
-		): defaults,
-		fmt.Sprintf(targetGroupConfiguration, `routeConfigurations: [{routeIdentifier: {kind: HTTPRoute},
-			targetGroupProps: {targetType: ip}}]`): ofRoutes,
-	} {
-		if err := b.try(manifest); err == nil || !strings.Contains(err.Error(), targetsPolicy) ||
-			!strings.Contains(err.Error(), word) || !strings.Contains(err.Error(), "use instance, with Services") {
-			t.Errorf("want a refusal with %q: %v\n%s", word, err, manifest)
-		}
-	}
-	for _, manifest := range []string{
-		fmt.Sprintf(annotatedIngress, "b", ofIngress+"instance"), fmt.Sprintf(annotatedIngress, "b", ""),
-		fmt.Sprintf(annotatedService, "b", ofType+"external, "+ofService+"instance"),
-		fmt.Sprintf(classParameters, "targetType: instance"), fmt.Sprintf(classParameters, "scheme: internal"),
-		fmt.Sprintf(targetGroupConfiguration, "defaultConfiguration: {targetType: instance}"),
-	} {
-		if err := b.try(manifest); err != nil {
-			t.Errorf("%v\n%s", err, manifest)
-		}
-	}
-
-	b.allowPodTargets()
 	b.pod("10.244.0.5")
-	b.mustKubectl(fmt.Sprintf(annotatedIngress, "pods", ofIngress+"ip"), "apply", "-f", "-")
+	b.mustKubectl(`
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: pods, namespace: default, annotations: {alb.ingress.kubernetes.io/target-type: ip}}
+spec: {ingressClassName: alb, defaultBackend: {service: {name: pods, port: {number: 8080}}}}
+`, "apply", "-f", "-")
 	b.hostOf("the Ingress", b.ingressHost("pods"))
 	eventually.Succeeds(t, time.Minute, "the pod is a target", func() error {
 		for _, g := range b.sim.World().TargetGroups {
@@ -127,24 +52,6 @@ func TestPodTargets(t *testing.T) {
 		t.Errorf("the nodes' group admits %+v: the load balancer reaches pods after all", rules)
 	}
 	b.mustKubectl("", "delete", "ingress", "pods")
-	b.empty()
-
-	// What is older than the policy can change otherwise.
-	b.mustKubectl(fmt.Sprintf(annotatedIngress, "old", ofIngress+"ip"), "apply", "-f", "-")
-	b.mustKubectl(`
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: `+targetsPolicy+`}
-spec: {policyName: `+targetsPolicy+`, validationActions: [Deny]}
-`, "apply", "-f", "-")
-	eventually.Succeeds(t, 30*time.Second, "the policy again", func() error {
-		if err := b.try(fmt.Sprintf(annotatedIngress, "new", ofIngress+"ip")); err == nil {
-			return errors.New("an Ingress with pods as targets was accepted")
-		}
-		return nil
-	})
-	b.mustKubectl("", "annotate", "ingress", "old", "example.com/note=a")
-	b.mustKubectl("", "delete", "ingress", "old")
 	b.empty()
 }
 

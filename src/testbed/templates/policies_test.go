@@ -100,13 +100,10 @@ func TestPoliciesOfDeployments(t *testing.T) {
 	services := []string{"ValidatingAdmissionPolicy tenant-services.kubernetes.bosh.io"}
 	balancers := []string{
 		"ValidatingAdmissionPolicy load-balancer-finalizer.kubernetes.bosh.io",
-		"ValidatingAdmissionPolicy load-balancer-targets.kubernetes.bosh.io",
-		"ValidatingAdmissionPolicy load-balancer-type.kubernetes.bosh.io",
 		"ValidatingAdmissionPolicy tenant-ingresses.kubernetes.bosh.io",
 		"ValidatingAdmissionPolicy tenant-pod-interfaces.kubernetes.bosh.io",
 	}
 	gateways := []string{
-		"ValidatingAdmissionPolicy gateway-routes.kubernetes.bosh.io",
 		"ValidatingAdmissionPolicy tenant-gateways.kubernetes.bosh.io",
 		"ValidatingAdmissionPolicy tenant-routes.kubernetes.bosh.io",
 	}

@@ -1310,13 +1310,13 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{`gateway_api.definitions is "no"`, "true or false"},
 		},
 		{
-			"targets as text", "aws-load-balancer-controller", values{"pod_targets": "no"},
-			[]string{`pod_targets is "no"`, "true or false"},
+			"removed targets", "aws-load-balancer-controller", values{"pod_targets": false},
+			[]string{"pod_targets was removed", "BOSH manifest. No admission policy refuses targets of type ip"},
 		},
 		{
-			"other controllers as text", "aws-load-balancer-controller",
-			values{"gateway_api": values{"other_controllers": "no"}},
-			[]string{`gateway_api.other_controllers is "no"`, "true or false"},
+			"removed other controllers", "aws-load-balancer-controller",
+			values{"gateway_api": values{"other_controllers": true}},
+			[]string{"gateway_api.other_controllers was removed", "BOSH manifest"},
 		},
 		{
 			"feature gates", "aws-load-balancer-controller",

@@ -64,39 +64,15 @@ func (b *balancers) checkFinalizers(released string) {
 	}
 }
 
-// checkTypes fails if the annotation that decides on the controller can change while a Service without a class has a
-// load balancer: docs/load-balancers.md describes the way over the type NodePort.
-func (b *balancers) checkTypes(classic string) {
+// checkAnnotated expects that the annotation of a Service without a class has the controller serve it.
+func (b *balancers) checkAnnotated() {
 	b.Helper()
-	const (
-		kind   = "service.beta.kubernetes.io/aws-load-balancer-type"
-		target = "service.beta.kubernetes.io/aws-load-balancer-nlb-target-type"
-	)
 	b.service("annotated", func(s *corev1.Service) {
 		s.Spec.Type = corev1.ServiceTypeLoadBalancer
-		s.Annotations = map[string]string{kind: "external", target: "instance"}
+		s.Annotations = map[string]string{
+			"service.beta.kubernetes.io/aws-load-balancer-type":            "external",
+			"service.beta.kubernetes.io/aws-load-balancer-nlb-target-type": "instance",
+		}
 	})
 	b.hostOf("the Service with an annotation", b.serviceHost("annotated"))
-	services := b.client.CoreV1().Services("default")
-	for _, test := range []struct{ name, patch, want string }{
-		{classic, `{"metadata": {"annotations": {"` + kind + `": "external"}}}`, `is "external", so that the AWS Load`},
-		{classic, `{"metadata": {"annotations": {"` + kind + `": "nlb-ip"}}}`, "has one of the cloud controller: set"},
-		{"annotated", `{"metadata": {"annotations": {"` + kind + `": null}}}`, "is missing, so that the cloud"},
-		{"annotated", `{"metadata": {"annotations": {"` + kind + `": "nlb"}}}`, "has one of the AWS Load Balancer"},
-		{classic, `{"metadata": {"annotations": {"` + kind + `": "nlb"}}}`, ""},
-		{classic, `{"metadata": {"annotations": {"` + kind + `": "external"}}, "spec": {"type": "NodePort"}}`, ""},
-		{"annotated", `{"metadata": {"annotations": {"` + kind + `": "nlb-ip", "a": "b"}}}`, ""},
-		{"web", `{"metadata": {"annotations": {"` + kind + `": "external"}}, "spec": {"type": "LoadBalancer"}}`, ""},
-	} {
-		_, err := services.Patch(
-			b.Context(), test.name, types.MergePatchType, []byte(test.patch),
-			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}},
-		)
-		switch {
-		case test.want == "" && err != nil:
-			b.Errorf("%s of Service %s: %v", test.patch, test.name, err)
-		case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
-			b.Errorf("%s of Service %s: %v, want %q", test.patch, test.name, err, test.want)
-		}
-	}
 }
