@@ -24,6 +24,7 @@ func TestTenantsCannotNameResourcesOfOpenStack(t *testing.T) {
 	}
 	const address = "203.0.113.9"
 	theirs := map[string]string{prefix + "load-balancer-id": "8f6b6f6e"}
+	s.restrict() // without the cloud's controller
 	s.must(expose("tenant", "old", address, theirs))
 	s.restrict(openstackLink)
 	for _, name := range []string{

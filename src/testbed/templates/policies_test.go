@@ -98,8 +98,8 @@ func TestPoliciesOfDeployments(t *testing.T) {
 		"ValidatingAdmissionPolicy tenant-volumes.kubernetes.bosh.io",
 	}
 	services := []string{"ValidatingAdmissionPolicy tenant-services.kubernetes.bosh.io"}
+	finalizer := []string{"ValidatingAdmissionPolicy load-balancer-finalizer.kubernetes.bosh.io"}
 	balancers := []string{
-		"ValidatingAdmissionPolicy load-balancer-finalizer.kubernetes.bosh.io",
 		"ValidatingAdmissionPolicy tenant-ingresses.kubernetes.bosh.io",
 		"ValidatingAdmissionPolicy tenant-pod-interfaces.kubernetes.bosh.io",
 	}
@@ -116,12 +116,17 @@ func TestPoliciesOfDeployments(t *testing.T) {
 		"AWS":            {[]string{"aws.yml"}, onAWS},
 		"tenants":        {[]string{"restrict-tenants.yml"}, slices.Concat(plain, tenants)},
 		"tenants on AWS": {[]string{"aws.yml", "restrict-tenants.yml"}, slices.Concat(onAWS, tenants, services)},
+		"tenants on OpenStack": {
+			[]string{"openstack.yml", "restrict-tenants.yml"}, slices.Concat(onAWS, tenants, services),
+		},
+		"Gateways": {[]string{"aws.yml", controller, gateway}, slices.Concat(onAWS, finalizer)},
 		"tenants with Ingresses": {
-			[]string{"aws.yml", controller, "restrict-tenants.yml"}, slices.Concat(onAWS, tenants, services, balancers),
+			[]string{"aws.yml", controller, "restrict-tenants.yml"},
+			slices.Concat(onAWS, finalizer, tenants, services, balancers),
 		},
 		"tenants with Gateways": {
 			[]string{"aws.yml", controller, gateway, "restrict-tenants.yml"},
-			slices.Concat(onAWS, tenants, services, balancers, gateways),
+			slices.Concat(onAWS, finalizer, tenants, services, balancers, gateways),
 		},
 	} {
 		slices.Sort(test.want)
