@@ -68,7 +68,7 @@ func TestGatewaysWithHTTPS(t *testing.T) {
 	b.mustKubectl(gatewayOf("alb", "secure", "{name: https, protocol: HTTPS, port: 443}"), "apply", "-f", "-")
 	for host, backend := range map[string]string{"shop": "web", "api": "api"} {
 		b.mustKubectl(
-			route("HTTPRoute", host, "{name: secure}", "{backendRefs: [{name: "+backend+", port: 8080}]}"),
+			route("HTTPRoute", host, "secure", "{backendRefs: [{name: "+backend+", port: 8080}]}"),
 			"apply", "-f", "-",
 		)
 	}
@@ -79,7 +79,7 @@ func TestGatewaysWithHTTPS(t *testing.T) {
 		t.Errorf("listeners %+v, want one for HTTPS with two certificates", listeners)
 	}
 	b.mustKubectl(
-		route("HTTPRoute", "unknown", "{name: secure}", "{backendRefs: [{name: web, port: 8080}]}"), "apply", "-f", "-",
+		route("HTTPRoute", "unknown", "secure", "{backendRefs: [{name: web, port: 8080}]}"), "apply", "-f", "-",
 	)
 	b.hasEvent("secure", "no certificate found for host: unknown.example")
 	b.mustKubectl("", "delete", "httproute", "shop", "api", "unknown")
@@ -105,7 +105,7 @@ func TestGatewaysWithTLS(t *testing.T) {
 	b.mustKubectl(gatewayOf("nlb", "ends", `{name: tls, protocol: TLS, port: 443,
 		tls: {mode: Terminate, options: {kubernetes.bosh.io/certificates: acm}}}`), "apply", "-f", "-")
 	rule := "{backendRefs: [{name: own, port: 8080}]}"
-	b.mustKubectl(route("TLSRoute", "shop", "{name: ends}", rule), "apply", "-f", "-")
+	b.mustKubectl(route("TLSRoute", "shop", "ends", rule), "apply", "-f", "-")
 	b.answers("ends", "shop.example", "own")
 	b.mustKubectl("", "delete", "tlsroute/shop", "gateway/ends")
 	b.empty()
@@ -113,7 +113,7 @@ func TestGatewaysWithTLS(t *testing.T) {
 
 	passes := gatewayOf("nlb", "passes", "{name: tls, protocol: TLS, port: 443, tls: {mode: Passthrough}}")
 	b.mustKubectl(passes, "apply", "-f", "-")
-	b.mustKubectl(route("TLSRoute", "own", "{name: passes}", rule), "apply", "-f", "-")
+	b.mustKubectl(route("TLSRoute", "own", "passes", rule), "apply", "-f", "-")
 	b.hasEvent("passes", "IncompatibleProtocols")
 	b.mustKubectl(tlsRouteTargets, "apply", "-f", "-")
 	b.answers("passes", "own.example", "own")
@@ -193,7 +193,7 @@ func TestGatewaysWithGRPC(t *testing.T) {
 	b.startController()
 	b.grpcService("health")
 	b.mustKubectl(gatewayOf("alb", "calls", "{name: https, protocol: HTTPS, port: 443}"), "apply", "-f", "-")
-	b.mustKubectl(route("GRPCRoute", "shop", "{name: calls}", `{
+	b.mustKubectl(route("GRPCRoute", "shop", "calls", `{
 		matches: [{method: {service: grpc.health.v1.Health, method: Check}}],
 		backendRefs: [{name: health, port: 8080}]}`), "apply", "-f", "-")
 	address := b.gateway("default", "calls")[0]

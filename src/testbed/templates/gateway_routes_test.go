@@ -41,17 +41,17 @@ var stoppingRules = map[string]struct{ rule, event string }{
 	},
 }
 
-// route is an HTTPRoute of a Gateway, with one rule.
-func route(name, gateway, rule string) string {
+// route is a route of a Gateway, with one rule.
+func route(kind, name, gateway, rule string) string {
 	return fmt.Sprintf(`
 apiVersion: gateway.networking.k8s.io/v1
-kind: HTTPRoute
+kind: %s
 metadata: {name: %s, namespace: default}
 spec:
   parentRefs: [{name: %s}]
   hostnames: [%s.example]
   rules: [%s]
-`, name, gateway, name, rule)
+`, kind, name, gateway, name, rule)
 }
 
 // TestRoutesThatStopAGateway: one route with a rule that the controller cannot express keeps all other routes of its
@@ -76,7 +76,7 @@ func (b *balancers) stops(name, rule, event string) {
 	b.mustKubectl(strings.ReplaceAll(shopGateway, "shop", shop), "apply", "-f", "-")
 	address, host := b.gateway("default", shop)[0], shop+".example"
 	b.wants(address, 80, host, "/", http.StatusOK, "web")
-	b.mustKubectl(route(name, shop, rule), "apply", "-f", "-")
+	b.mustKubectl(route("HTTPRoute", name, shop, rule), "apply", "-f", "-")
 	b.mustKubectl(
 		"", "patch", "httproute", shop, "--type=json",
 		`-p=[{"op": "replace", "path": "/spec/rules/1/backendRefs/0/name", "value": "api"}]`,
