@@ -14,7 +14,7 @@ const (
 
 // labUp is what `make up` runs once all is built.
 const labUp = "bin/lab up -o ops-files/single-vm.yml -o ops-files/aws.yml -o ops-files/lab.yml " +
-	"-o ops-files/lab-aws.yml -o " + slow + " --errand smoke-tests"
+	"-o ops-files/lab-aws.yml -o " + slow + " -o " + testdata + "/slow-aws.yml --errand smoke-tests"
 
 // leftovers shows what a lab could leave on its machine.
 const leftovers = `
