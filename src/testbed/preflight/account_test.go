@@ -651,8 +651,8 @@ func TestDirectorWithLongPolicies(t *testing.T) {
 	sim, _ := simulateAccount(t, world)
 	file := variablesFile(t)
 	code, stdout, stderr := prepare(t, file)
-	if code != 1 || !strings.Contains(stderr, "aws iam create-policy --policy-name kubernetes-pass-role-prod") ||
-		!strings.Contains(stderr, "aws iam attach-user-policy --user-name bosh --policy-arn arn:aws:iam::") {
+	if code != 1 || !strings.Contains(stderr, "aws iam create-policy --region us-east-1 --policy-name kubernetes-pass-role-prod") ||
+		!strings.Contains(stderr, "aws iam attach-user-policy --region us-east-1 --user-name bosh --policy-arn arn:aws:iam::") {
 		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 	if err := sim.Update(func(w *store.World) error {
@@ -693,8 +693,8 @@ func TestRoleWithLongPolicies(t *testing.T) {
 		}}}
 	})
 	code, stdout, stderr := prepare(t, file)
-	if code != 1 || !strings.Contains(stderr, "aws iam create-policy --policy-name kubernetes-control") ||
-		!strings.Contains(stderr, "aws iam attach-role-policy --role-name kubernetes-control --policy-arn arn:") {
+	if code != 1 || !strings.Contains(stderr, "aws iam create-policy --region us-east-1 --policy-name kubernetes-control") ||
+		!strings.Contains(stderr, "aws iam attach-role-policy --region us-east-1 --role-name kubernetes-control --policy-arn arn:") {
 		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 	update(func(policies map[string]iam.Policy) { policies["managed"] = generated })

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"os"
 	"reflect"
 	"strings"
@@ -35,6 +36,8 @@ type operator struct {
 	// after ends the command once AWS has done this action.
 	after string
 	kill  context.CancelFunc
+	// asked is how often AWS was asked for an action.
+	asked map[string]int
 }
 
 // newOperator is one with an account, and with the variables of the cluster prod.
@@ -45,11 +48,14 @@ func newOperator(t *testing.T, world *store.World) *operator {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = sim.Close() })
-	o := &operator{t: t, sim: sim, file: variablesFile(t)}
+	o := &operator{t: t, sim: sim, file: variablesFile(t), asked: map[string]int{}}
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body := new(bytes.Buffer)
 		_, _ = body.ReadFrom(r.Body)
 		r.Body = readCloser{bytes.NewReader(body.Bytes())}
+		if form, err := url.ParseQuery(body.String()); err == nil {
+			o.asked[form.Get("Action")]++
+		}
 		if o.lost != "" && strings.Contains(body.String(), "Action="+o.lost+"&") {
 			o.lost = ""
 			sim.Handler().ServeHTTP(httptest.NewRecorder(), r)
@@ -914,6 +920,21 @@ func TestAccountRedacts(t *testing.T) {
 		if code == 0 || strings.Contains(all, token) || strings.Contains(all, awssim.LabSecretAccessKey) ||
 			!strings.Contains(all, "SignatureDoesNotMatch") {
 			t.Errorf("%v: exit code %d\n%s", args, code, all)
+		}
+	}
+}
+
+// TestCheckAsksOnce: what does not change while the account is checked is asked once.
+func TestCheckAsksOnce(t *testing.T) {
+	op := newOperator(t, awssim.EmptyWorld(netip.MustParsePrefix("10.0.0.0/16"))) // that of aws-vars.yml
+	op.mustPrepare()
+	clear(op.asked)
+	if result, text := op.check(); result != string(preflight.RunPassed) {
+		t.Fatalf("%s: %s", result, text)
+	}
+	for _, action := range []string{"DescribeSubnets", "DescribeRouteTables", "DescribeNetworkAcls"} {
+		if got := op.asked[action]; got != 1 {
+			t.Errorf("%s: asked %d times", action, got)
 		}
 	}
 }

@@ -15,6 +15,10 @@ import (
 	"k8s.io/utils/clock"
 
 	cloudaws "kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/aws/awsapi"
+	"kubernetes-release/cloud/aws/cloudconfig"
+	"kubernetes-release/cloud/aws/facts"
+	"kubernetes-release/cloud/aws/resource"
 	"kubernetes-release/preflight"
 )
 
@@ -34,6 +38,7 @@ type Account struct {
 	// Out gets a line for each step.
 	Out io.Writer
 
+	api       *awsapi.Client
 	ec2       *ec2.Client
 	iam       *iam.Client
 	sts       *sts.Client
@@ -41,8 +46,10 @@ type Account struct {
 	partition string
 	arns      map[string]string // of roles and the Director's user, by role/NAME: a path in it is not in their names
 	vpc       string
-	zoneOf    map[string]string // of subnets, according to EC2
-	group     string            // the nodes' security group; empty until it exists
+	own       []resource.Subnet    // those in the file
+	all       []resource.Subnet    // of the VPC, once they have been asked for
+	tables    resource.RouteTables // of the VPC, likewise
+	group     string               // the nodes' security group; empty until it exists
 	clock     clock.PassiveClock
 	// keepGroup is why Delete leaves the group, empty if Prepare has created it; groupConflict why Prepare cannot use
 	// it, or one of its name.
@@ -58,9 +65,10 @@ type Account struct {
 
 // New returns an account with clients of an SDK configuration.
 func New(config aws.Config, settings *Settings, policy cloudaws.PolicyOptions, out io.Writer) *Account {
+	client := ec2.NewFromConfig(config)
 	return &Account{
 		Settings: settings, Policy: policy, Out: out,
-		ec2: ec2.NewFromConfig(config), iam: iam.NewFromConfig(config), sts: sts.NewFromConfig(config),
+		api: awsapi.OfOperator(client), ec2: client, iam: iam.NewFromConfig(config), sts: sts.NewFromConfig(config),
 		arns: map[string]string{}, clock: clock.RealClock{},
 	}
 }
@@ -72,22 +80,58 @@ func (a *Account) awsEC2(operation string) string {
 
 func (a *Account) say(result, what string) { fmt.Fprintf(a.Out, "%-12s  %s\n", result, what) }
 
+// facts are those that fixes of the preflight need: the account as an instance with the nodes' security group sees it.
+func (a *Account) facts() *facts.Facts {
+	f := &facts.Facts{Conf: &cloudconfig.Config{}, Tables: a.tables}
+	f.Metadata.Region, f.Metadata.VPC = a.ec2.Options().Region, a.vpc
+	if a.group != "" {
+		f.Metadata.Groups = []string{a.group}
+	}
+	return f
+}
+
 // findVPC finds the VPC of the subnets, which must all be in one.
-func (a *Account) findVPC(ctx context.Context) error {
-	out, err := a.ec2.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{SubnetIds: a.subnets()})
-	if err != nil {
+func (a *Account) findVPC(ctx context.Context) (err error) {
+	a.all, a.tables = nil, nil
+	if a.own, err = a.api.DescribeSubnets(ctx, a.subnets()...); err != nil {
 		return fmt.Errorf("the subnets in %s: %w", a.File, err)
 	}
-	a.zoneOf = map[string]string{}
-	for _, subnet := range out.Subnets {
-		a.zoneOf[aws.ToString(subnet.SubnetId)] = aws.ToString(subnet.AvailabilityZone)
-		vpc := aws.ToString(subnet.VpcId)
-		if a.vpc != "" && vpc != a.vpc {
-			return fmt.Errorf("the subnets in %s are in the VPCs %s and %s; a cluster is in one", a.File, a.vpc, vpc)
+	for _, s := range a.own {
+		switch {
+		case a.vpc != "" && s.VPC != a.vpc:
+			return fmt.Errorf("the subnets in %s are in the VPCs %s and %s; a cluster is in one", a.File, a.vpc, s.VPC)
+		case !s.Network.IsValid():
+			return fmt.Errorf("the subnet %s in %s has no IPv4 network, which nodes need", s.ID, a.File)
 		}
-		a.vpc = vpc
+		a.vpc = s.VPC
 	}
 	return nil
+}
+
+// subnet is one of those in the file, as EC2 describes it.
+func (a *Account) subnet(id string) resource.Subnet {
+	for _, s := range a.own {
+		if s.ID == id {
+			return s
+		}
+	}
+	return resource.Subnet{}
+}
+
+// allSubnets are those of the VPC.
+func (a *Account) allSubnets(ctx context.Context) (all []resource.Subnet, err error) {
+	if a.all == nil {
+		a.all, err = a.api.DescribeSubnetsOf(ctx, a.vpc)
+	}
+	return a.all, err
+}
+
+// routeTables are those of the VPC.
+func (a *Account) routeTables(ctx context.Context) (tables resource.RouteTables, err error) {
+	if a.tables == nil {
+		a.tables, err = a.api.DescribeRouteTables(ctx, "vpc-id", a.vpc)
+	}
+	return a.tables, err
 }
 
 // errorCode is AWS' code of an error, empty if AWS did not answer.

@@ -25,7 +25,7 @@ var (
 	balancerAnswers = ports{"tcp", 1024, 65535, "answers to load balancers and their clients"}
 	https           = ports{"tcp", 443, 443, "AWS and registries"}
 	natHTTPS        = ports{"tcp", 443, 443, "AWS and registries, by a NAT gateway"}
-	servicePorts    = ports{"tcp", 30000, 32767, "ports of Services"}
+	servicePorts    = ports{"tcp", resource.FirstNodePort, resource.LastNodePort, "ports of Services"}
 )
 
 // fewPorts is how many ports a rule may deny to answers. Accounts deny single ports to the internet on purpose, such as
@@ -73,10 +73,6 @@ func (t traffic) why() string {
 // for the Director's subnet, the DNS servers of others and ports of Services on load balancers are not known here.
 func (a *Account) checkACLs(ctx context.Context) (preflight.Outcome, error) {
 	var outcome preflight.Outcome
-	networks, err := a.networks(ctx)
-	if err != nil {
-		return outcome, err
-	}
 	var acls []types.NetworkAcl
 	pages := ec2.NewDescribeNetworkAclsPaginator(a.ec2, &ec2.DescribeNetworkAclsInput{Filters: inVPC(a.vpc)})
 	for pages.HasMorePages() {
@@ -94,23 +90,23 @@ func (a *Account) checkACLs(ctx context.Context) (preflight.Outcome, error) {
 		for i := range acls {
 			associated := func(s types.NetworkAclAssociation) bool { return aws.ToString(s.SubnetId) == id }
 			if slices.ContainsFunc(acls[i].Associations, associated) {
-				outcome.Findings = append(outcome.Findings, a.blocked(&acls[i], id, networks, tables)...)
+				outcome.Findings = append(outcome.Findings, a.blocked(&acls[i], id, tables)...)
 			}
 		}
 	}
-	outcome.Note = fmt.Sprintf("%d subnets", len(networks))
+	outcome.Note = fmt.Sprintf("%d subnets", len(a.subnets()))
 	return outcome, nil
 }
 
 // required is the traffic of a subnet. Packets within a subnet pass no network ACL.
-func (a *Account) required(subnet string, networks map[string]netip.Prefix, tables []types.RouteTable) []traffic {
+func (a *Account) required(subnet string, tables resource.RouteTables) []traffic {
 	isNode, isPublic := slices.Contains(a.nodeSubnets(), subnet), slices.Contains(a.PublicSubnets, subnet)
 	var list []traffic
 	add := func(p ports, egress bool, network netip.Prefix) {
 		list = append(list, traffic{ports: p, egress: egress, network: network})
 	}
 	if isNode {
-		for _, network := range reachable(tableOf(tables, subnet)) {
+		for _, network := range reachable(tables.Of(subnet)) {
 			add(https, true, network)
 			add(nodeAnswers, false, network)
 		}
@@ -125,7 +121,7 @@ func (a *Account) required(subnet string, networks map[string]netip.Prefix, tabl
 		)
 	}
 	for _, other := range a.subnets() {
-		network := networks[other]
+		network := a.subnet(other).Network
 		if other == subnet {
 			continue
 		}
@@ -152,37 +148,35 @@ func (a *Account) required(subnet string, networks map[string]netip.Prefix, tabl
 
 // reachable are the networks that a subnet's nodes connect to at AWS' addresses: without routes to everywhere only
 // those of the VPC, where its endpoints are.
-func reachable(table *types.RouteTable) []netip.Prefix {
+func reachable(table *resource.RouteTable) []netip.Prefix {
 	if table == nil {
 		return []netip.Prefix{resource.AnyAddress}
 	}
-	local := func(r types.Route) bool { return aws.ToString(r.GatewayId) == localRoute }
-	if networks := destinations(table, local); len(networks) > 0 && !isAnywhere(table) {
+	everything := func(resource.Route) bool { return true }
+	networks := table.Destinations(resource.Route.IsLocal)
+	if len(networks) > 0 && !table.LeadsAnywhere(everything) {
 		return networks
 	}
 	return []netip.Prefix{resource.AnyAddress}
 }
 
 // usesNAT reports whether packets of nodes take a NAT gateway.
-func (a *Account) usesNAT(tables []types.RouteTable) bool {
+func (a *Account) usesNAT(tables resource.RouteTables) bool {
 	return slices.ContainsFunc(a.nodeSubnets(), func(id string) bool {
-		table := tableOf(tables, id)
-		return table != nil &&
-			slices.ContainsFunc(table.Routes, func(r types.Route) bool { return aws.ToString(r.NatGatewayId) != "" })
+		table := tables.Of(id)
+		return table != nil && slices.ContainsFunc(table.Routes, resource.Route.ToNAT)
 	})
 }
 
 // blocked are the findings about one subnet: for each, a rule in front of the one that blocks.
-func (a *Account) blocked(
-	acl *types.NetworkAcl, subnet string, networks map[string]netip.Prefix, tables []types.RouteTable,
-) []preflight.Finding {
+func (a *Account) blocked(acl *types.NetworkAcl, subnet string, tables resource.RouteTables) []preflight.Finding {
 	id := aws.ToString(acl.NetworkAclId)
 	resource := subnet + ", network ACL " + id
 	slices.SortFunc(acl.Entries, func(x, y types.NetworkAclEntry) int {
 		return cmp.Compare(aws.ToInt32(x.RuleNumber), aws.ToInt32(y.RuleNumber))
 	})
 	var findings []preflight.Finding
-	for _, t := range a.required(subnet, networks, tables) {
+	for _, t := range a.required(subnet, tables) {
 		entries := acl.Entries
 		if t.isAnswers() {
 			entries = slices.DeleteFunc(slices.Clone(entries), deniesFew)

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
@@ -68,9 +67,9 @@ func TestDeniedSinglePorts(t *testing.T) {
 	a := &Account{ec2: ec2.New(ec2.Options{}), Settings: &Settings{
 		Subnet1: "subnet-1", Subnet2: "subnet-2", Subnet3: "subnet-3", PublicSubnets: []string{"subnet-4"},
 	}}
-	networks := map[string]netip.Prefix{}
 	for i, id := range a.subnets() {
-		networks[id] = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 0}), 24)
+		network := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 0}), 24)
+		a.own = append(a.own, resource.Subnet{ID: id, Network: network})
 	}
 	rule := func(what, protocol string, egress bool, from, to int32) traffic {
 		return traffic{ports: ports{protocol, from, to, what}, egress: egress, network: resource.AnyAddress}
@@ -95,7 +94,7 @@ func TestDeniedSinglePorts(t *testing.T) {
 				*entries[i].RuleNumber *= 10
 			}
 			failing, warning := 0, 0
-			findings := a.blocked(&types.NetworkAcl{Entries: entries}, "subnet-1", networks, nil)
+			findings := a.blocked(&types.NetworkAcl{Entries: entries}, "subnet-1", nil)
 			for _, f := range findings {
 				switch commands := len(f.Fix[0].Commands); {
 				case f.Advisory && commands == 0:
@@ -117,32 +116,31 @@ func TestRequiredTraffic(t *testing.T) {
 		Subnet1: "subnet-1", Subnet2: "subnet-2", Subnet3: "subnet-3", PublicSubnets: []string{"subnet-4"},
 	}}
 	network := netip.MustParsePrefix("10.0.0.0/16")
-	networks := map[string]netip.Prefix{
-		"subnet-1": network, "subnet-2": network, "subnet-3": network, "subnet-4": network,
+	for _, id := range a.subnets() {
+		a.own = append(a.own, resource.Subnet{ID: id, Network: network})
 	}
-	local := types.Route{DestinationCidrBlock: aws.String("10.0.0.0/16"), GatewayId: aws.String("local")}
-	nat := func(cidr string) types.Route {
-		return types.Route{DestinationCidrBlock: &cidr, NatGatewayId: aws.String("nat-1")}
+	const anywhere = "0.0.0.0/0"
+	local := resource.Route{Destination: network, Target: "local"}
+	nat := func(cidr string) resource.Route {
+		return resource.Route{Destination: netip.MustParsePrefix(cidr), Target: "nat-1"}
 	}
 	for name, c := range map[string]struct {
-		routes []types.Route
+		routes []resource.Route
 		want   string
 		nat    bool
 	}{
-		"endpoints":     {[]types.Route{local}, "10.0.0.0/16", false},
-		"default route": {[]types.Route{local, nat(anywhere)}, anywhere, true},
-		"two halves":    {[]types.Route{local, nat("0.0.0.0/1"), nat("128.0.0.0/1")}, anywhere, true},
+		"endpoints":     {[]resource.Route{local}, "10.0.0.0/16", false},
+		"default route": {[]resource.Route{local, nat(anywhere)}, anywhere, true},
+		"two halves":    {[]resource.Route{local, nat("0.0.0.0/1"), nat("128.0.0.0/1")}, anywhere, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tables := []types.RouteTable{{
-				Routes: c.routes, Associations: []types.RouteTableAssociation{{Main: aws.Bool(true)}},
-			}}
-			if first := a.required("subnet-1", networks, tables)[0]; first.ports != https ||
+			tables := resource.RouteTables{{Routes: c.routes, Main: true}}
+			if first := a.required("subnet-1", tables)[0]; first.ports != https ||
 				first.network.String() != c.want {
 				t.Errorf("got %s, want it to %s", first, c.want)
 			}
 			count := 0
-			for _, traffic := range a.required("subnet-4", networks, tables) {
+			for _, traffic := range a.required("subnet-4", tables) {
 				if traffic.advisory {
 					count++
 				}

@@ -7,9 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
-
+	"kubernetes-release/cloud/aws/resource"
 	"kubernetes-release/preflight"
 )
 
@@ -23,9 +21,8 @@ func (a *Account) checkDNS(ctx context.Context) []preflight.Finding {
 		return []preflight.Finding{a.unseenFinding("dns_servers in "+a.File, err)}
 	}
 	resolvers := []string{}
-	if table := tableOf(tables, a.Subnet1); table != nil {
-		local := func(r types.Route) bool { return aws.ToString(r.GatewayId) == localRoute }
-		for _, network := range destinations(table, local) {
+	if table := tables.Of(a.Subnet1); table != nil {
+		for _, network := range table.Destinations(resource.Route.IsLocal) {
 			resolvers = append(resolvers, network.Addr().Next().Next().String())
 		}
 	}

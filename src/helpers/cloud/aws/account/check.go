@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
 
@@ -107,13 +105,7 @@ func (a *Account) command(name string) []string {
 // deniedFix is the fix if IAM denies a principal actions: what a policy denies explicitly no other one can allow.
 func (a *Account) deniedFix(principal string, answers *iampolicy.Answers) []preflight.Fix {
 	kind, name, _ := strings.Cut(principal, "/")
-	look := preflight.Fix{Text: fixes.DenyText}
-	for _, list := range []string{"list-" + kind + "-policies", "list-attached-" + kind + "-policies"} {
-		look.Commands = append(look.Commands, fixes.Line("aws", "iam", list, "--"+kind+"-name", name))
-	}
-	if kind == "user" {
-		look.Commands = append(look.Commands, fixes.Line("aws", "iam", "list-groups-for-user", "--user-name", name))
-	}
+	look := fixes.DenyOf(a.facts(), kind, name)
 	for _, decision := range answers.Denied {
 		if decision != iampolicy.DeniedByPolicy {
 			look.Text = "or, if the policy is there: its permissions boundary does not allow it. Otherwise " + look.Text
@@ -335,42 +327,37 @@ func orMissing(err error) error {
 
 func (a *Account) checkSubnets(ctx context.Context) (preflight.Outcome, error) {
 	var outcome preflight.Outcome
-	out, err := a.ec2.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{SubnetIds: a.subnets()})
-	if err != nil {
-		return outcome, err
-	}
 	outcome.Findings = a.checkDNS(ctx)
-	for _, subnet := range out.Subnets {
-		id, zone := aws.ToString(subnet.SubnetId), aws.ToString(subnet.AvailabilityZone)
-		cidr := aws.ToString(subnet.CidrBlock)
-		minimum := int32(balancerAddresses)
-		if n := slices.Index(a.nodeSubnets(), id); n >= 0 {
+	for _, s := range a.own {
+		minimum := balancerAddresses
+		if n := slices.Index(a.nodeSubnets(), s.ID); n >= 0 {
 			minimum = nodeAddresses
-			if want := a.zones()[n]; want != zone {
-				outcome.Findings = append(outcome.Findings, a.wrongVariable(id, fmt.Sprintf("az%d", n+1), zone, want,
+			if want := a.zones()[n]; want != s.Zone {
+				az := fmt.Sprintf("az%d", n+1)
+				outcome.Findings = append(outcome.Findings, a.wrongVariable(s.ID, az, s.Zone, want,
 					"the CPI refuses a VM in this subnet: can't use multiple availability zones"))
 			}
-			if want := a.cidrs()[n]; want != cidr {
+			if want := a.cidrs()[n]; want != s.Network.String() {
 				outcome.Findings = append(
 					outcome.Findings,
-					a.wrongVariable(id, fmt.Sprintf("subnet%d_cidr", n+1), cidr, want,
+					a.wrongVariable(s.ID, fmt.Sprintf("subnet%d_cidr", n+1), s.Network.String(), want,
 						"VMs would get addresses that are not in the subnet"),
 				)
-			} else if network, err := netip.ParsePrefix(cidr); err == nil {
-				outcome.Findings = append(outcome.Findings, a.checkAddresses(n, id, network)...)
+			} else {
+				outcome.Findings = append(outcome.Findings, a.checkAddresses(n, s.ID, s.Network)...)
 			}
 		}
-		if free := aws.ToInt32(subnet.AvailableIpAddressCount); free < minimum {
+		if s.Free < minimum {
 			outcome.Findings = append(outcome.Findings, preflight.Finding{
-				Resource: id,
+				Resource: s.ID,
 				Wanted:   fmt.Sprintf("at least %d free addresses", minimum),
-				Found:    fmt.Sprint(free),
+				Found:    fmt.Sprint(s.Free),
 				Why:      "VMs or load balancers cannot be created in it",
 				Fix:      []preflight.Fix{{Text: "Use a larger subnet, or delete what is no longer used."}},
 			})
 		}
 	}
-	outcome.Note = fmt.Sprintf("%d subnets", len(out.Subnets))
+	outcome.Note = fmt.Sprintf("%d subnets", len(a.own))
 	return outcome, nil
 }
 

@@ -99,7 +99,7 @@ func TestAnswersThatIAMCannotKnow(t *testing.T) {
 // TestDeniedByAnotherPolicy: what a policy denies no other policy can allow, so prepare does not help.
 func TestDeniedByAnotherPolicy(t *testing.T) {
 	for decision, wanted := range map[string]string{
-		"explicitDeny": "aws iam list-attached-user-policies --user-name bosh",
+		"explicitDeny": "aws iam list-attached-user-policies --region eu-central-1 --user-name bosh",
 		"implicitDeny": "cloud-preflight account prepare",
 	} {
 		t.Run(decision, func(t *testing.T) {

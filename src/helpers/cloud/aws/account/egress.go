@@ -2,11 +2,9 @@ package account
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"kubernetes-release/cloud/aws/resource"
@@ -20,8 +18,8 @@ func (a *Account) checkEgress(ctx context.Context) (preflight.Outcome, error) {
 	if err != nil || group == nil {
 		return preflight.Outcome{Skip: "the nodes' security group does not exist yet"}, err
 	}
-	opening := openingPorts(group.IpPermissionsEgress, https)
-	if resource.Cover(rangesOf(opening), resource.AnyAddress) {
+	opening := https.opening(group.Egress)
+	if resource.Cover(opening.Networks(), resource.AnyAddress) {
 		return preflight.Outcome{Note: a.group}, nil
 	}
 	finding := preflight.Finding{
@@ -33,15 +31,15 @@ func (a *Account) checkEgress(ctx context.Context) (preflight.Outcome, error) {
 				" --ip-permissions 'IpProtocol=-1,IpRanges=[{CidrIp=0.0.0.0/0}]'"},
 		}},
 	}
-	if len(opening.PrefixListIds) > 0 {
+	if len(opening.Lists()) > 0 {
 		finding.Found, finding.Advisory = "a rule with a prefix list, which is not read", true
 	}
-	if len(opening.IpRanges)+len(opening.UserIdGroupPairs) > 0 {
-		subnets, err := a.ec2.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{Filters: inVPC(a.vpc)})
+	if len(opening) > 0 {
+		subnets, err := a.allSubnets(ctx)
 		if err != nil {
 			return preflight.Outcome{}, err
 		}
-		reached := func(e types.VpcEndpoint) bool { return reaches(opening, e, subnets.Subnets) }
+		reached := func(e types.VpcEndpoint) bool { return reaches(opening, e, subnets) }
 		missing, err := a.missingEndpoints(ctx, reached)
 		if err != nil || len(missing) == 0 {
 			return preflight.Outcome{Note: a.group + ", to VPC endpoints"}, err
@@ -51,16 +49,13 @@ func (a *Account) checkEgress(ctx context.Context) (preflight.Outcome, error) {
 }
 
 // reaches reports whether rules lead to an endpoint: to one of its groups, or to all its subnets.
-func reaches(opening types.IpPermission, e types.VpcEndpoint, subnets []types.Subnet) bool {
+func reaches(opening resource.Rules, e types.VpcEndpoint, subnets []resource.Subnet) bool {
 	for _, g := range e.Groups {
-		if refersTo(opening, aws.ToString(g.GroupId)) {
+		if opening.Admit(aws.ToString(g.GroupId)) {
 			return true
 		}
 	}
-	admitted := rangesOf(opening)
-	return len(e.SubnetIds) > 0 && !slices.ContainsFunc(subnets, func(s types.Subnet) bool {
-		network, err := netip.ParsePrefix(aws.ToString(s.CidrBlock))
-		return slices.Contains(e.SubnetIds, aws.ToString(s.SubnetId)) &&
-			(err != nil || !resource.Cover(admitted, network))
+	return len(e.SubnetIds) > 0 && !slices.ContainsFunc(subnets, func(s resource.Subnet) bool {
+		return slices.Contains(e.SubnetIds, s.ID) && !resource.Cover(opening.Networks(), s.Network)
 	})
 }

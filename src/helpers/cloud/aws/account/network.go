@@ -14,6 +14,7 @@ import (
 
 	cloudaws "kubernetes-release/cloud/aws"
 	"kubernetes-release/cloud/aws/clustertags"
+	"kubernetes-release/cloud/aws/resource"
 )
 
 // Ports of a Director that agents connect to, and the one of bosh ssh on VMs.
@@ -23,16 +24,7 @@ const (
 	sshPort       = 22
 )
 
-// tagValue says that several clusters may use a resource. With owned, other tools might delete it.
-const tagValue = "shared"
-
 func (a *Account) tagKey() string { return cloudaws.TagPrefix + a.Cluster }
-
-// roleTags are the tags that the cloud controller chooses subnets by.
-const (
-	publicTag   = "kubernetes.io/role/elb"
-	internalTag = "kubernetes.io/role/internal-elb"
-)
 
 // noGroup is the security_group of aws-vars.yml, with which Prepare creates one.
 const noGroup = "sg-0aaaaaaaaaaaaaaaa"
@@ -53,12 +45,12 @@ func (a *Account) findGroup(ctx context.Context) error {
 	}
 	listed := find(func(g types.SecurityGroup) bool { return aws.ToString(g.GroupId) == a.SecurityGroup })
 	if listed != nil {
-		a.useListedGroup(ec2Map(listed.Tags))
+		a.useListedGroup(clustertags.FromEC2(listed.Tags))
 		return nil
 	}
 	namesake := find(func(g types.SecurityGroup) bool { return aws.ToString(g.GroupName) == a.groupName() })
 	if namesake != nil {
-		a.useNamesake(aws.ToString(namesake.GroupId), ec2Map(namesake.Tags))
+		a.useNamesake(aws.ToString(namesake.GroupId), clustertags.FromEC2(namesake.Tags))
 	}
 	return nil
 }
@@ -117,15 +109,15 @@ func (a *Account) mayCreateGroup(context.Context) error {
 }
 
 // describe returns a security group of the VPC, nil if it does not exist.
-func (a *Account) describe(ctx context.Context, id string) (*types.SecurityGroup, error) {
+func (a *Account) describe(ctx context.Context, id string) (*resource.SecurityGroup, error) {
 	if id == "" {
 		return nil, nil
 	}
-	out, err := a.ec2.DescribeSecurityGroups(ctx, &ec2.DescribeSecurityGroupsInput{GroupIds: []string{id}})
+	groups, err := a.api.DescribeGroups(ctx, []string{id})
 	if exists, err := found(err); !exists {
 		return nil, err
 	}
-	return &out.SecurityGroups[0], nil
+	return &groups[0], nil
 }
 
 func (a *Account) groupSteps() []step {
@@ -146,25 +138,11 @@ func (a *Account) groupSteps() []step {
 	if a.group == a.SecurityGroup {
 		created.what = "security group of the nodes, " + a.group
 	}
-	steps := []step{
-		created,
-		a.membersStep(),
-		a.directorStep(
-			"agents reach the Director's NATS", func() rule { return rule{a.DirectorGroup, a.group, natsPort} },
-		),
-		a.directorStep(
-			"agents reach the Director's blobstore",
-			func() rule { return rule{a.DirectorGroup, a.group, blobstorePort} },
-		),
-		a.directorStep("bosh ssh reaches the nodes", func() rule { return rule{a.group, a.DirectorGroup, sshPort} }),
-	}
-	steps[2].mayCreate = a.mustFindDirectorGroup
-	steps[3].optional = "unless the Director has another blobstore, such as S3"
 	tag := a.clusterTagStep("security group of the nodes", func() string { return a.group })
 	if a.keepGroup == "" || a.groupConflict != nil { // it goes or stays with the group
 		tag.remove = nil
 	}
-	return slices.Insert(steps, 1, tag)
+	return append([]step{created, tag}, a.ruleSteps()...)
 }
 
 // mustFindDirectorGroup is the reason not to add rules: the file names no group.
@@ -260,7 +238,7 @@ func (a *Account) createGroup(ctx context.Context) error {
 			Description: aws.String("Nodes of the Kubernetes cluster " + a.Cluster),
 			TagSpecifications: []types.TagSpecification{{
 				ResourceType: types.ResourceTypeSecurityGroup,
-				Tags:         ec2Tags(a.newTags()),
+				Tags:         listOf(a.newTags(), ec2Tag),
 			}},
 		})
 		switch {
@@ -290,8 +268,24 @@ func (a *Account) createGroup(ctx context.Context) error {
 // rule admits TCP at a port, or everything if the port is 0, from the members of one security group to those of
 // another.
 type rule struct {
+	name     string // in Terraform's text
+	what     string
 	to, from string
 	port     int32
+	optional string // as that of a step
+}
+
+// rules are those that a cluster needs between the security groups of its nodes and of the Director.
+func rules(nodes, director string) []rule {
+	return []rule{
+		{"nodes", "nodes reach each other", nodes, nodes, 0, ""},
+		{"director_4222", "agents reach the Director's NATS", director, nodes, natsPort, ""},
+		{
+			"director_25250", "agents reach the Director's blobstore", director, nodes, blobstorePort,
+			"unless the Director has another blobstore, such as S3",
+		},
+		{"ssh", "bosh ssh reaches the nodes", nodes, director, sshPort, ""},
+	}
 }
 
 func (r rule) permission() types.IpPermission {
@@ -302,39 +296,65 @@ func (r rule) permission() types.IpPermission {
 	return p
 }
 
-// marked reports whether a permission of a security group is the rule, with a description that only Prepare writes.
-func (r rule) marked(p types.IpPermission, mark string) bool {
-	own := r.permission()
-	samePorts := r.port == 0 || aws.ToInt32(p.FromPort) == r.port && aws.ToInt32(p.ToPort) == r.port
-	return samePorts && aws.ToString(p.IpProtocol) == aws.ToString(own.IpProtocol) &&
-		slices.ContainsFunc(p.UserIdGroupPairs, func(g types.UserIdGroupPair) bool {
-			return aws.ToString(g.GroupId) == r.from && aws.ToString(g.Description) == mark
-		})
+// marked reports whether a rule of a security group is this one, with a description that only Prepare writes.
+func (r rule) marked(other resource.Rule, mark string) bool {
+	same := slices.Equal(other.Protocols, []string{"tcp"}) && other.From == int(r.port) && other.To == int(r.port)
+	if r.port == 0 {
+		same = len(other.Protocols) == 2 // all
+	}
+	for i, group := range other.Groups {
+		if same && group == r.from && other.Descriptions[i] == mark {
+			return true
+		}
+	}
+	return false
 }
 
-// in reports whether a permission of a security group contains the rule.
-func (r rule) in(p types.IpPermission) bool {
-	protocol := aws.ToString(p.IpProtocol)
-	ports := protocol == "-1" ||
-		r.port != 0 && protocol == "tcp" && aws.ToInt32(p.FromPort) <= r.port && r.port <= aws.ToInt32(p.ToPort)
-	return ports &&
-		slices.ContainsFunc(
-			p.UserIdGroupPairs, func(g types.UserIdGroupPair) bool { return aws.ToString(g.GroupId) == r.from },
-		)
+// isOpen reports whether rules have the effect of one. Between nodes, rules for each port that they need are enough;
+// between nodes and the Director, those for the networks of all node subnets or with a prefix list, and any networks
+// from which bosh ssh comes.
+func (a *Account) isOpen(r rule, all resource.Rules) bool {
+	if r.port == 0 {
+		closed, _ := a.closed(all)
+		return len(closed) == 0
+	}
+	opening := all.At("tcp", int(r.port))
+	return opening.Admit(r.from) || len(opening.Lists()) > 0 || a.admitNodes(opening) ||
+		r.to == a.group && len(opening.Networks()) > 0
 }
 
-// ruleStep is a rule of a group that may not exist yet.
-func (a *Account) ruleStep(what string, of func() rule) step {
-	return step{
-		what: "rule: " + what,
-		exists: func(ctx context.Context) (bool, error) {
+// ruleSteps are the rules. The nodes' group may not exist yet.
+func (a *Account) ruleSteps() []step {
+	var steps []step
+	for i := range rules("", "") {
+		of := func() rule { return rules(a.group, a.DirectorGroup)[i] }
+		s := a.ruleStep(of)
+		if of().port == natsPort { // the first rule of the Director's group
+			s.mayCreate = a.mustFindDirectorGroup
+		}
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+func (a *Account) ruleStep(of func() rule) step {
+	ask := func(is func(rule, resource.Rules) bool) func(context.Context) (bool, error) {
+		return func(ctx context.Context) (bool, error) {
 			r := of()
 			group, err := a.describe(ctx, r.to)
-			if group == nil || err != nil {
-				return false, err
+			return group != nil && is(r, group.Ingress), err
+		}
+	}
+	return step{
+		what:     "rule: " + of().what,
+		optional: of().optional,
+		exists:   ask(a.isOpen),
+		present: ask(func(r rule, all resource.Rules) bool {
+			if r.port == 0 {
+				return a.isOpen(r, all)
 			}
-			return slices.ContainsFunc(group.IpPermissions, r.in), nil
-		},
+			return all.At("tcp", int(r.port)).Admit(r.from)
+		}),
 		create: func(ctx context.Context) error {
 			r := of()
 			permission := r.permission()
@@ -356,8 +376,8 @@ func (a *Account) ruleStep(what string, of func() rule) step {
 			if group == nil || err != nil {
 				return "", err
 			}
-			marked := func(p types.IpPermission) bool { return r.marked(p, a.ruleMark()) }
-			if slices.ContainsFunc(group.IpPermissions, marked) {
+			marked := func(other resource.Rule) bool { return r.marked(other, a.ruleMark()) }
+			if slices.ContainsFunc(group.Ingress, marked) {
 				return "", nil
 			}
 			return notCreated, nil
@@ -370,30 +390,6 @@ func (a *Account) ruleStep(what string, of func() rule) step {
 			return err
 		},
 	}
-}
-
-// directorStep is a rule between the nodes and the Director. Rules for networks or with a prefix list are enough: those
-// of all node subnets, and any from which bosh ssh comes.
-func (a *Account) directorStep(what string, of func() rule) step {
-	s := a.ruleStep(what, of)
-	s.present = s.exists
-	s.exists = func(ctx context.Context) (bool, error) {
-		if exists, err := s.present(ctx); exists || err != nil {
-			return exists, err
-		}
-		r := of()
-		group, err := a.describe(ctx, r.to)
-		if group == nil || err != nil {
-			return false, err
-		}
-		opening := openingPorts(group.IpPermissions, ports{"tcp", r.port, r.port, what})
-		if len(opening.PrefixListIds) > 0 || r.to == a.group && len(opening.IpRanges) > 0 {
-			return true, nil
-		}
-		networks, err := a.networks(ctx)
-		return err == nil && a.ownNetworks(opening, networks), err
-	}
-	return s
 }
 
 func (a *Account) tagSteps() []step {
@@ -417,12 +413,12 @@ type roleTag struct {
 func (a *Account) roleTags() []roleTag {
 	var tags []roleTag
 	for _, id := range a.subnets() {
-		key := internalTag
+		key := clustertags.InternalRole
 		if slices.Contains(a.PublicSubnets, id) {
-			key = publicTag
+			key = clustertags.PublicRole
 		}
 		i := slices.IndexFunc(tags, func(t roleTag) bool {
-			return t.key == key && a.zoneOf[t.subnets[0]] == a.zoneOf[id]
+			return t.key == key && a.subnet(t.subnets[0]).Zone == a.subnet(id).Zone
 		})
 		if i < 0 {
 			tags = append(tags, roleTag{key: key, subnets: []string{id}})
@@ -456,7 +452,7 @@ func (a *Account) clusterTagStep(kind string, id func() string) step {
 			}
 			return fmt.Errorf(
 				"it has the value %q, and %s: correct it with %s --resources %s --tags Key=%s,Value=%s", value,
-				notSet, a.awsEC2("create-tags"), id(), a.tagKey(), tagValue,
+				notSet, a.awsEC2("create-tags"), id(), a.tagKey(), clustertags.Shared,
 			)
 		},
 		create: func(ctx context.Context) error {
@@ -464,7 +460,7 @@ func (a *Account) clusterTagStep(kind string, id func() string) step {
 			if err != nil {
 				return err
 			}
-			added := map[string]string{a.tagKey(): tagValue}
+			added := map[string]string{a.tagKey(): clustertags.Shared}
 			if !a.createdBy(tags) {
 				added[a.markKey()] = markTagged
 			}
@@ -511,7 +507,7 @@ func (a *Account) roleTagStep(t roleTag) step {
 }
 
 func (a *Account) createTags(ctx context.Context, id string, tags map[string]string) error {
-	_, err := a.ec2.CreateTags(ctx, &ec2.CreateTagsInput{Resources: []string{id}, Tags: ec2Tags(tags)})
+	_, err := a.ec2.CreateTags(ctx, &ec2.CreateTagsInput{Resources: []string{id}, Tags: listOf(tags, ec2Tag)})
 	return err
 }
 
@@ -520,33 +516,6 @@ func (a *Account) tags(ctx context.Context, id string) (clustertags.Tags, error)
 	if id == "" {
 		return nil, nil
 	}
-	out, err := a.ec2.DescribeTags(
-		ctx, &ec2.DescribeTagsInput{Filters: []types.Filter{{Name: aws.String("resource-id"), Values: []string{id}}}},
-	)
-	if err != nil {
-		return nil, err
-	}
-	tags := clustertags.Tags{}
-	for _, tag := range out.Tags {
-		tags[aws.ToString(tag.Key)] = aws.ToString(tag.Value)
-	}
-	return tags, nil
-}
-
-// membersStep is the rule by which nodes reach each other at all ports. Rules for each port that they need are enough.
-func (a *Account) membersStep() step {
-	s := a.ruleStep("nodes reach each other", func() rule { return rule{to: a.group, from: a.group} })
-	s.exists = func(ctx context.Context) (bool, error) {
-		group, err := a.describe(ctx, a.group)
-		if group == nil || err != nil {
-			return false, err
-		}
-		networks, err := a.networks(ctx)
-		if err != nil {
-			return false, err
-		}
-		closed, _ := a.closed(group.IpPermissions, networks)
-		return len(closed) == 0, nil
-	}
-	return s
+	tags, err := a.api.DescribeTags(ctx, []string{id})
+	return tags[id], err
 }

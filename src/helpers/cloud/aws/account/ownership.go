@@ -11,6 +11,7 @@ import (
 	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
 
 	cloudaws "kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/aws/clustertags"
 )
 
 // markPrefix and the cluster's name are the key of the tag by which Delete knows what Prepare has created. Only the
@@ -42,7 +43,7 @@ func (a *Account) createdBy(tags map[string]string) bool { return tags[a.markKey
 
 // newTags are the tags of what Prepare creates.
 func (a *Account) newTags() map[string]string {
-	return map[string]string{a.tagKey(): tagValue, a.markKey(): markCreated}
+	return map[string]string{a.tagKey(): clustertags.Shared, a.markKey(): markCreated}
 }
 
 // ruleMark is the description of rules that Prepare creates.
@@ -105,34 +106,23 @@ func (a *Account) mustBeKnown() error {
 	return nil
 }
 
-func ec2Map(tags []ec2types.Tag) map[string]string {
-	all := map[string]string{}
+func iamMap(tags []iamtypes.Tag) clustertags.Tags {
+	all := clustertags.Tags{}
 	for _, tag := range tags {
 		all[aws.ToString(tag.Key)] = aws.ToString(tag.Value)
 	}
 	return all
 }
 
-func ec2Tags(tags map[string]string) []ec2types.Tag {
-	var all []ec2types.Tag
+// listOf are tags as an API of the SDK has them.
+func listOf[T any](tags map[string]string, tag func(key, value string) T) []T {
+	var all []T
 	for _, key := range slices.Sorted(maps.Keys(tags)) {
-		all = append(all, ec2types.Tag{Key: aws.String(key), Value: aws.String(tags[key])})
+		all = append(all, tag(key, tags[key]))
 	}
 	return all
 }
 
-func iamMap(tags []iamtypes.Tag) map[string]string {
-	all := map[string]string{}
-	for _, tag := range tags {
-		all[aws.ToString(tag.Key)] = aws.ToString(tag.Value)
-	}
-	return all
-}
+func ec2Tag(key, value string) ec2types.Tag { return ec2types.Tag{Key: &key, Value: &value} }
 
-func iamTags(tags map[string]string) []iamtypes.Tag {
-	var all []iamtypes.Tag
-	for _, key := range slices.Sorted(maps.Keys(tags)) {
-		all = append(all, iamtypes.Tag{Key: aws.String(key), Value: aws.String(tags[key])})
-	}
-	return all
-}
+func iamTag(key, value string) iamtypes.Tag { return iamtypes.Tag{Key: &key, Value: &value} }

@@ -3,12 +3,7 @@ package account
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
-
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/ec2"
-	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"kubernetes-release/cloud/aws/resource"
 	"kubernetes-release/preflight"
@@ -34,14 +29,12 @@ func (a *Account) nodePorts() []ports {
 // closed are the ports that the rules of a security group, for one direction, do not open for its own members: by
 // the group, or by the networks of all node subnets. What is in prefix lists is not read, so uncertain are the closed
 // ports of which a rule has one.
-func (a *Account) closed(
-	permissions []types.IpPermission, networks map[string]netip.Prefix,
-) (list []ports, uncertain []ports) {
+func (a *Account) closed(rules resource.Rules) (list []ports, uncertain []ports) {
 	for _, p := range a.nodePorts() {
-		opening := openingPorts(permissions, p)
+		opening := p.opening(rules)
 		switch {
-		case a.ownMembers(opening) || a.ownNetworks(opening, networks):
-		case len(opening.PrefixListIds) > 0:
+		case opening.Admit(a.group) || a.admitNodes(opening):
+		case len(opening.Lists()) > 0:
 			uncertain = append(uncertain, p)
 		default:
 			list = append(list, p)
@@ -50,46 +43,10 @@ func (a *Account) closed(
 	return list, uncertain
 }
 
-// openingPorts are all rules that open ports together.
-func openingPorts(permissions []types.IpPermission, p ports) types.IpPermission {
-	var opening types.IpPermission
-	for _, permission := range permissions {
-		if opensPorts(permission, p) {
-			opening.UserIdGroupPairs = append(opening.UserIdGroupPairs, permission.UserIdGroupPairs...)
-			opening.IpRanges = append(opening.IpRanges, permission.IpRanges...)
-			opening.PrefixListIds = append(opening.PrefixListIds, permission.PrefixListIds...)
-		}
-	}
-	return opening
-}
-
-func opensPorts(permission types.IpPermission, p ports) bool {
-	protocol := aws.ToString(permission.IpProtocol)
-	return protocol == "-1" || protocol == p.protocol &&
-		aws.ToInt32(permission.FromPort) <= p.from && p.to <= aws.ToInt32(permission.ToPort)
-}
-
-func (a *Account) ownMembers(permission types.IpPermission) bool {
-	return slices.ContainsFunc(
-		permission.UserIdGroupPairs, func(g types.UserIdGroupPair) bool { return aws.ToString(g.GroupId) == a.group },
-	)
-}
-
-func (a *Account) ownNetworks(permission types.IpPermission, networks map[string]netip.Prefix) bool {
-	admitted := rangesOf(permission)
-	closed := func(id string) bool { return !resource.Cover(admitted, networks[id]) }
+// admitNodes reports whether rules admit the networks of all node subnets.
+func (a *Account) admitNodes(rules resource.Rules) bool {
+	closed := func(id string) bool { return !resource.Cover(rules.Networks(), a.subnet(id).Network) }
 	return !slices.ContainsFunc(a.nodeSubnets(), closed)
-}
-
-// rangesOf are the IPv4 networks of rules.
-func rangesOf(permission types.IpPermission) []netip.Prefix {
-	var networks []netip.Prefix
-	for _, r := range permission.IpRanges {
-		if network, err := netip.ParsePrefix(aws.ToString(r.CidrIp)); err == nil {
-			networks = append(networks, network)
-		}
-	}
-	return networks
 }
 
 // checkPorts names the single ports that rules of the nodes' group leave closed between nodes, in both directions.
@@ -98,19 +55,15 @@ func (a *Account) checkPorts(ctx context.Context) (preflight.Outcome, error) {
 	if err != nil || group == nil {
 		return preflight.Outcome{Skip: "the nodes' security group does not exist yet"}, err
 	}
-	networks, err := a.networks(ctx)
-	if err != nil {
-		return preflight.Outcome{}, err
-	}
 	outcome := preflight.Outcome{Note: a.group}
 	for _, direction := range []struct {
 		name, action string
-		permissions  []types.IpPermission
+		rules        resource.Rules
 	}{
-		{"incoming", "authorize-security-group-ingress", group.IpPermissions},
-		{"outgoing", "authorize-security-group-egress", group.IpPermissionsEgress},
+		{"incoming", "authorize-security-group-ingress", group.Ingress},
+		{"outgoing", "authorize-security-group-egress", group.Egress},
 	} {
-		closed, uncertain := a.closed(direction.permissions, networks)
+		closed, uncertain := a.closed(direction.rules)
 		for _, p := range slices.Concat(closed, uncertain) {
 			finding := preflight.Finding{
 				Resource: a.group, Wanted: "a rule for " + direction.name + " traffic between nodes at " + p.String(),
@@ -145,24 +98,12 @@ type ports struct {
 	what     string
 }
 
+// opening are the rules that open a single port.
+func (p ports) opening(rules resource.Rules) resource.Rules { return rules.At(p.protocol, int(p.from)) }
+
 func (p ports) String() string {
 	if p.from == p.to {
 		return fmt.Sprintf("%s %d", p.protocol, p.from)
 	}
 	return fmt.Sprintf("%s %d-%d", p.protocol, p.from, p.to)
-}
-
-// networks are the CIDRs of the subnets.
-func (a *Account) networks(ctx context.Context) (map[string]netip.Prefix, error) {
-	out, err := a.ec2.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{SubnetIds: a.subnets()})
-	if err != nil {
-		return nil, err
-	}
-	networks := map[string]netip.Prefix{}
-	for _, s := range out.Subnets {
-		if networks[aws.ToString(s.SubnetId)], err = netip.ParsePrefix(aws.ToString(s.CidrBlock)); err != nil {
-			return nil, err
-		}
-	}
-	return networks, nil
 }

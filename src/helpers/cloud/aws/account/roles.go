@@ -23,9 +23,6 @@ import (
 	"kubernetes-release/preflight"
 )
 
-// policyName is the name of the roles' inline policy, which the fixes of the preflight replace.
-const policyName = "kubernetes"
-
 // roles are the IAM role of each kind of machine. A role has the name of its instance profile, because a VM joins with
 // it.
 func (a *Account) roles() map[preflight.Role]string {
@@ -50,12 +47,6 @@ func (a *Account) policyOptions(role preflight.Role) cloudaws.PolicyOptions {
 		options.Storage, options.Keys = false, nil
 	}
 	return options
-}
-
-// trustPolicy lets EC2 give a role to instances.
-func (a *Account) trustPolicy() string {
-	return `{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"Service": "` +
-		arn.EC2Principal(a.partition) + `"}, "Action": "sts:AssumeRole"}]}`
 }
 
 // trustsEC2 reports whether a trust policy, URL-encoded as IAM returns it, lets EC2 assume its role.
@@ -198,8 +189,8 @@ func (a *Account) roleStep(name string) step {
 		},
 		create: func(ctx context.Context) error {
 			_, err := a.iam.CreateRole(ctx, &iam.CreateRoleInput{
-				RoleName: &name, AssumeRolePolicyDocument: aws.String(a.trustPolicy()),
-				Tags: iamTags(a.newTags()),
+				RoleName: &name, AssumeRolePolicyDocument: aws.String(arn.EC2Trust(a.partition)),
+				Tags: listOf(a.newTags(), iamTag),
 			})
 			return err
 		},
@@ -215,8 +206,8 @@ func (a *Account) roleStep(name string) step {
 // an inline one is too long, needs none.
 func (a *Account) policyStep(role preflight.Role, document string) step {
 	name := a.roles()[role]
-	policy := a.rolePolicy(name, policyName, document)
-	s := policy.step(fmt.Sprintf("inline policy %s of the role %s, or others", policyName, name))
+	policy := a.rolePolicy(name, iampolicy.InlineName, document)
+	s := policy.step(fmt.Sprintf("inline policy %s of the role %s, or others", iampolicy.InlineName, name))
 	s.mayCreate = guard{a, policy}.mayReplace
 	s.keeps = a.keepsOf(name)
 	own := s.exists
@@ -428,7 +419,7 @@ func (a *Account) profileStep(name string) step {
 		},
 		create: func(ctx context.Context) error {
 			_, err := a.iam.CreateInstanceProfile(
-				ctx, &iam.CreateInstanceProfileInput{InstanceProfileName: &name, Tags: iamTags(a.newTags())},
+				ctx, &iam.CreateInstanceProfileInput{InstanceProfileName: &name, Tags: listOf(a.newTags(), iamTag)},
 			)
 			return err
 		},
@@ -526,14 +517,20 @@ func (p inlinePolicy) othersIn(ctx context.Context) ([]string, error) {
 	return document.lost(policyDocument{}), nil
 }
 
+// passRolePolicy lets the Director pass the roles with two ARNs to VMs.
+func passRolePolicy(control, worker string) string {
+	return `{"Version": "2012-10-17", "Statement": [{"Sid": "` + passRoleMark + `", "Effect": "Allow", ` +
+		`"Action": "iam:PassRole", "Resource": ["` + control + `", "` + worker + `"]}]}`
+}
+
+func (a *Account) passRoleName() string { return "kubernetes-pass-role-" + a.Cluster }
+
 // directorSteps let the Director pass the roles to VMs, which iam_instance_profile requires (docs/iam-policy.json of
 // cloudfoundry/bosh-aws-cpi-release, RequiredIfUsingIAMInstanceProfileCloudProperty).
 func (a *Account) directorSteps() []step {
 	kind, owner, _ := strings.Cut(a.Director, "/")
-	name := "kubernetes-pass-role-" + a.Cluster
-	document := `{"Version": "2012-10-17", "Statement": [{"Sid": "` + passRoleMark + `", "Effect": "Allow", ` +
-		`"Action": "iam:PassRole", "Resource": ["` + a.arnOf("role/"+a.ControlProfile) + `", "` +
-		a.arnOf("role/"+a.WorkerProfile) + `"]}]}`
+	name := a.passRoleName()
+	document := passRolePolicy(a.arnOf("role/"+a.ControlProfile), a.arnOf("role/"+a.WorkerProfile))
 	policy := a.userPolicy(owner, name, document)
 	if kind == "role" {
 		policy = a.rolePolicy(owner, name, document)
@@ -595,11 +592,7 @@ func (a *Account) managedInstead(kind, owner, name string, documents ...string) 
 			name = fmt.Sprintf("%s-%d", name, i+1)
 		}
 		policy := "arn:" + a.partition + ":iam::" + a.id + ":policy/" + name
-		lines = append(
-			lines,
-			fixes.Line("aws", "iam", "create-policy", "--policy-name", name, "--policy-document", document),
-			fixes.Line("aws", "iam", "attach-"+kind+"-policy", "--"+kind+"-name", owner, "--policy-arn", policy),
-		)
+		lines = append(lines, fixes.AttachPolicy(a.facts(), kind, owner, policy, document)...)
 	}
 	return strings.Join(lines, "\n")
 }

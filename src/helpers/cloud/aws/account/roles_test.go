@@ -4,15 +4,17 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"kubernetes-release/cloud/aws/arn"
 )
 
 func TestTrustsEC2(t *testing.T) {
 	a := &Account{partition: "aws"}
 	with := func(statement string) string {
-		return strings.Replace(a.trustPolicy(), "}]}", "}, "+statement+"]}", 1)
+		return strings.Replace(arn.EC2Trust(a.partition), "}]}", "}, "+statement+"]}", 1)
 	}
 	for document, want := range map[string]bool{
-		a.trustPolicy(): true,
+		arn.EC2Trust(a.partition): true,
 		`{"Statement": {"Effect": "Allow", "Principal": {"Service": ["ecs.amazonaws.com", "ec2.amazonaws.com"]},
 			"Action": ["sts:TagSession", "sts:AssumeRole"]}}`: true,
 		`{"Statement": [{"Effect": "Allow", "Principal": {"AWS": "arn:aws:iam::123456789012:root"},

@@ -7,7 +7,10 @@ import (
 	"strconv"
 	"strings"
 
+	"kubernetes-release/cloud/aws/arn"
+	"kubernetes-release/cloud/aws/clustertags"
 	"kubernetes-release/cloud/aws/fixes"
+	"kubernetes-release/cloud/aws/iampolicy"
 	"kubernetes-release/preflight"
 )
 
@@ -20,10 +23,10 @@ func (a *Account) Terraform(ctx context.Context, w io.Writer) error {
 	// Not by text/template: with it the linker keeps every request that EC2 knows, and the program has twice its size.
 	command := fixes.Line(a.command("terraform")...)
 	all := strings.NewReplacer(
-		"{command}", command, "{cluster}", a.Cluster, "{trust}", a.trustPolicy(), "{policy name}", policyName,
-		"{director kind}", kind,
-		"{director}", name, "{director group}", a.DirectorGroup, "{group}", a.groupName(), "{vpc}", a.vpc,
-		"{tag key}", a.tagKey(), "{tag value}", tagValue, "{ssh}", strconv.Itoa(sshPort),
+		"{command}", command, "{cluster}", a.Cluster, "{trust}", arn.EC2Trust(a.partition), "{policy name}",
+		iampolicy.InlineName, "{director kind}", kind, "{director}", name, "{pass role}", a.passRoleName(),
+		"{pass role policy}", passRolePolicy("${aws_iam_role.control.arn}", "${aws_iam_role.worker.arn}"),
+		"{group}", a.groupName(), "{vpc}", a.vpc, "{tag key}", a.tagKey(), "{tag value}", clustertags.Shared,
 	)
 	var text strings.Builder
 	text.WriteString(all.Replace(terraformHead))
@@ -37,9 +40,15 @@ func (a *Account) Terraform(ctx context.Context, w io.Writer) error {
 		text.WriteString(one.Replace(all.Replace(terraformRole)))
 	}
 	text.WriteString(all.Replace(terraformNetwork))
-	for _, port := range []int{natsPort, blobstorePort} {
-		one := strings.NewReplacer("{port}", strconv.Itoa(port))
-		text.WriteString(one.Replace(all.Replace(terraformPort)))
+	for _, r := range rules("aws_security_group.nodes.id", strconv.Quote(a.DirectorGroup)) {
+		p, ports := r.permission(), ""
+		if r.port != 0 {
+			ports = strings.ReplaceAll(terraformPort, "{port}", strconv.Itoa(int(r.port)))
+		}
+		one := strings.NewReplacer(
+			"{name}", r.name, "{to}", r.to, "{from}", r.from, "{protocol}", *p.IpProtocol, "{ports}", ports,
+		)
+		text.WriteString(one.Replace(terraformRule))
 	}
 	for n, t := range a.terraformTags() {
 		one := strings.NewReplacer("{n}", strconv.Itoa(n), "{id}", t.id, "{key}", t.key, "{value}", t.value)
@@ -57,7 +66,7 @@ type subnetTag struct{ id, key, value string }
 func (a *Account) terraformTags() []subnetTag {
 	var tags []subnetTag
 	for _, id := range a.subnets() {
-		tags = append(tags, subnetTag{id, a.tagKey(), tagValue})
+		tags = append(tags, subnetTag{id, a.tagKey(), clustertags.Shared})
 	}
 	for _, g := range a.roleTags() {
 		tags = append(tags, subnetTag{g.subnets[0], g.key, "1"})
@@ -92,16 +101,11 @@ resource "aws_iam_instance_profile" "{key}" {
 	terraformNetwork = `
 # The Director passes both roles to VMs.
 resource "aws_iam_{director kind}_policy" "director" {
-  name = "kubernetes-pass-role-{cluster}"
-  {director kind} = "{director}"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [{
-      Effect   = "Allow"
-      Action   = "iam:PassRole"
-      Resource = [aws_iam_role.control.arn, aws_iam_role.worker.arn]
-    }]
-  })
+  name   = "{pass role}"
+  {director kind}   = "{director}"
+  policy = <<EOT
+{pass role policy}
+EOT
 }
 
 resource "aws_security_group" "nodes" {
@@ -121,30 +125,17 @@ resource "aws_vpc_security_group_egress_rule" "nodes" {
   cidr_ipv4         = "0.0.0.0/0"
   ip_protocol       = "-1"
 }
-
-resource "aws_vpc_security_group_ingress_rule" "nodes" {
-  security_group_id            = aws_security_group.nodes.id
-  referenced_security_group_id = aws_security_group.nodes.id
-  ip_protocol                  = "-1"
-}
-
-resource "aws_vpc_security_group_ingress_rule" "ssh" {
-  security_group_id            = aws_security_group.nodes.id
-  referenced_security_group_id = "{director group}"
-  ip_protocol                  = "tcp"
-  from_port                    = {ssh}
-  to_port                      = {ssh}
+`
+	terraformRule = `
+resource "aws_vpc_security_group_ingress_rule" "{name}" {
+  security_group_id            = {to}
+  referenced_security_group_id = {from}
+  ip_protocol                  = "{protocol}"{ports}
 }
 `
 	terraformPort = `
-resource "aws_vpc_security_group_ingress_rule" "director_{port}" {
-  security_group_id            = "{director group}"
-  referenced_security_group_id = aws_security_group.nodes.id
-  ip_protocol                  = "tcp"
   from_port                    = {port}
-  to_port                      = {port}
-}
-`
+  to_port                      = {port}`
 	terraformTag = `
 resource "aws_ec2_tag" "subnet_{n}" {
   resource_id = "{id}"

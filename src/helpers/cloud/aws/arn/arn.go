@@ -47,6 +47,12 @@ func EC2Principal(partition string) string {
 	return "ec2.amazonaws.com"
 }
 
+// EC2Trust is the trust policy of a role with which EC2 can give it to instances.
+func EC2Trust(partition string) string {
+	return `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"` + EC2Principal(partition) +
+		`"},"Action":"sts:AssumeRole"}]}`
+}
+
 // PartitionOf returns the partition of a region.
 func PartitionOf(region string) Partition {
 	switch {

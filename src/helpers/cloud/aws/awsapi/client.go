@@ -37,7 +37,7 @@ type Client struct {
 	HTTP     *http.Client
 	recorder *Recorder
 	Log      func(msg string, args ...any)
-	Pace     *Pace
+	Pace     *Pace // nil: calls are not retried
 }
 
 // New returns clients for a region that sign with the given credentials. Endpoints come from the overrides, endpoint if
@@ -94,6 +94,9 @@ func New(
 	return result, nil
 }
 
+// OfOperator returns a client for calls of EC2 with an operator's own SDK client, which retries them.
+func OfOperator(client *ec2.Client) *Client { return &Client{ec2: client} }
+
 // Role returns the credentials of another role, which are requested with the same headers as by the cloud controller,
 // because a trust policy may require them (NewStsClient in cloud-provider-aws).
 func (a *Client) Role(roleARN, sourceARN string) *awssdk.CredentialsCache {
@@ -116,7 +119,7 @@ func (a *Client) Role(roleARN, sourceARN string) *awssdk.CredentialsCache {
 // Call makes one call and retries it as long as AWS throttles it and the context is not done.
 func Call[T any](ctx context.Context, a *Client, action string, f func(context.Context) (T, error)) (T, error) {
 	out, err := f(ctx)
-	if awserr.Classify(err) != awserr.Throttled {
+	if awserr.Classify(err) != awserr.Throttled || a.Pace == nil {
 		return out, err
 	}
 	throttled, attempts, waited := err, 1, false

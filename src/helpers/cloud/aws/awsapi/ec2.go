@@ -75,9 +75,9 @@ func newInstance(i types.Instance) *resource.Instance {
 	return result
 }
 
-// DescribeSubnet returns the subnet with the given id, or none.
-func (a *Client) DescribeSubnet(ctx context.Context, id string) ([]resource.Subnet, error) {
-	return a.describeSubnets(ctx, &ec2.DescribeSubnetsInput{SubnetIds: []string{id}})
+// DescribeSubnets returns the subnets with the given ids.
+func (a *Client) DescribeSubnets(ctx context.Context, ids ...string) ([]resource.Subnet, error) {
+	return a.describeSubnets(ctx, &ec2.DescribeSubnetsInput{SubnetIds: ids})
 }
 
 // DescribeSubnetsOf returns all subnets of a VPC.
@@ -104,7 +104,9 @@ func (a *Client) describeSubnets(ctx context.Context, input *ec2.DescribeSubnets
 			subnet := resource.Subnet{
 				ID:   awssdk.ToString(s.SubnetId),
 				Zone: awssdk.ToString(s.AvailabilityZone),
+				VPC:  awssdk.ToString(s.VpcId),
 				Tags: clustertags.FromEC2(s.Tags),
+				Free: int(awssdk.ToInt32(s.AvailableIpAddressCount)),
 			}
 			if network, err := netip.ParsePrefix(awssdk.ToString(s.CidrBlock)); err == nil {
 				subnet.Network = network
@@ -119,12 +121,12 @@ func (a *Client) describeSubnets(ctx context.Context, input *ec2.DescribeSubnets
 }
 
 // DescribeRouteTables returns the route tables that a filter selects.
-func (a *Client) DescribeRouteTables(ctx context.Context, filterName, value string) ([]resource.RouteTable, error) {
+func (a *Client) DescribeRouteTables(ctx context.Context, filterName, value string) (resource.RouteTables, error) {
 	input := &ec2.DescribeRouteTablesInput{
 		Filters:    []types.Filter{awsclient.Filter(filterName, value)},
 		MaxResults: awssdk.Int32(routeTablePageSize),
 	}
-	var tables []resource.RouteTable
+	var tables resource.RouteTables
 	for {
 		out, err := Call(
 			ctx, a, "ec2:DescribeRouteTables",
@@ -149,6 +151,7 @@ func newRouteTable(t types.RouteTable) resource.RouteTable {
 	result := resource.RouteTable{
 		ID:           awssdk.ToString(t.RouteTableId),
 		VPC:          awssdk.ToString(t.VpcId),
+		Owner:        awssdk.ToString(t.OwnerId),
 		Tags:         clustertags.FromEC2(t.Tags),
 		Associations: map[string]string{},
 	}
@@ -160,13 +163,28 @@ func newRouteTable(t types.RouteTable) resource.RouteTable {
 		}
 	}
 	for _, r := range t.Routes {
-		route := resource.Route{Gateway: awssdk.ToString(r.GatewayId), Blackhole: r.State == types.RouteStateBlackhole}
+		route := resource.Route{
+			List: r.DestinationPrefixListId != nil, Target: target(r), Blackhole: r.State == types.RouteStateBlackhole,
+		}
 		if network, err := netip.ParsePrefix(awssdk.ToString(r.DestinationCidrBlock)); err == nil {
 			route.Destination = network
 		}
 		result.Routes = append(result.Routes, route)
 	}
 	return result
+}
+
+// target is the id that a route leads to.
+func target(r types.Route) string {
+	for _, id := range []*string{
+		r.NatGatewayId, r.TransitGatewayId, r.GatewayId, r.VpcPeeringConnectionId, r.InstanceId, r.NetworkInterfaceId,
+		r.LocalGatewayId, r.CarrierGatewayId, r.CoreNetworkArn,
+	} {
+		if id := awssdk.ToString(id); id != "" {
+			return id
+		}
+	}
+	return ""
 }
 
 // DescribeZones returns the zones of the region.
@@ -236,13 +254,20 @@ func (a *Client) DescribeGroups(ctx context.Context, ids []string) ([]resource.S
 }
 
 func newSecurityGroup(g types.SecurityGroup) resource.SecurityGroup {
-	result := resource.SecurityGroup{
-		ID:   awssdk.ToString(g.GroupId),
-		VPC:  awssdk.ToString(g.VpcId),
-		Tags: clustertags.FromEC2(g.Tags),
+	return resource.SecurityGroup{
+		ID:      awssdk.ToString(g.GroupId),
+		VPC:     awssdk.ToString(g.VpcId),
+		Tags:    clustertags.FromEC2(g.Tags),
+		Ingress: newRules(g.IpPermissions),
+		Egress:  newRules(g.IpPermissionsEgress),
 	}
-	for _, p := range g.IpPermissions {
-		rule := resource.IngressRule{
+}
+
+// newRules are those for TCP and UDP.
+func newRules(permissions []types.IpPermission) resource.Rules {
+	var rules resource.Rules
+	for _, p := range permissions {
+		rule := resource.Rule{
 			From: int(awssdk.ToInt32(p.FromPort)),
 			To:   int(awssdk.ToInt32(p.ToPort)),
 		}
@@ -266,10 +291,11 @@ func newSecurityGroup(g types.SecurityGroup) resource.SecurityGroup {
 		}
 		for _, pair := range p.UserIdGroupPairs {
 			rule.Groups = append(rule.Groups, awssdk.ToString(pair.GroupId))
+			rule.Descriptions = append(rule.Descriptions, awssdk.ToString(pair.Description))
 		}
-		result.Ingress = append(result.Ingress, rule)
+		rules = append(rules, rule)
 	}
-	return result
+	return rules
 }
 
 // Encryption returns the account's settings for new volumes.

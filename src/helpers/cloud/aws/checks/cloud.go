@@ -164,7 +164,7 @@ func fixRouteTable(f *facts.Facts) preflight.Fix {
 		all[t.ID] = t.Tags
 	}
 	kept := ""
-	if t := f.Choices().TableOf(f.SubnetID()); t != nil {
+	if t := f.Tables.Of(f.SubnetID()); t != nil {
 		kept = t.ID
 		if t.Tags.OnlyForeign(f.Cluster()) {
 			return fixes.ByHand(
@@ -226,7 +226,7 @@ func checkRouteTable(f *facts.Facts) preflight.Outcome {
 // checkTaggedTable checks the one table that pod routes are written to.
 func checkTaggedTable(f *facts.Facts, t resource.RouteTable) preflight.Outcome {
 	finding := preflight.Finding{Resource: t.ID, Eventual: true, Fix: []preflight.Fix{fixRouteTable(f)}}
-	own := f.Choices().TableOf(f.SubnetID())
+	own := f.Tables.Of(f.SubnetID())
 	switch {
 	case t.VPC != "" && t.VPC != f.OwnVPC():
 		finding.Wanted, finding.Found = "a route table of the nodes' VPC, "+f.OwnVPC(), "a table of "+t.VPC
@@ -261,7 +261,7 @@ func checkTaggedTable(f *facts.Facts, t resource.RouteTable) preflight.Outcome {
 // A subnet for public load balancers is not private, also while it lacks the route.
 func routesOtherNodes(f *facts.Facts, t resource.RouteTable) bool {
 	return slices.ContainsFunc(f.Subnets, func(s resource.Subnet) bool {
-		table := f.Choices().TableOf(s.ID)
+		table := f.Tables.Of(s.ID)
 		return s.ID != f.SubnetID() && s.Tags.BelongTo(f.Cluster()) && table != nil && table.ID == t.ID &&
 			!table.IsPublic() && !s.Tags.Has(clustertags.PublicRole)
 	})

@@ -25,19 +25,28 @@ var _ = register(Check{
 		"load balancers.",
 })
 
-// nodePorts are the ports of Services on nodes, to which load balancers send, and the groups whose rules open them.
+// nodePorts are the ports of Services on nodes, to which load balancers send, and the rules that open them.
 type nodePorts struct {
 	first, last int
-	groups      []resource.SecurityGroup
+	rules       resource.Rules
 }
 
 // nodePortsOf returns Kubernetes' default range if the cluster's is not known.
 func nodePortsOf(f *facts.Facts) nodePorts {
 	first, last, known := f.Request.NodePortRange()
 	if !known {
-		first, last = 30000, 32767
+		first, last = resource.FirstNodePort, resource.LastNodePort
 	}
-	return nodePorts{first: first, last: last, groups: f.Groups}
+	return nodePorts{first, last, ingressOf(f.Groups)}
+}
+
+// ingressOf are the rules of all groups for incoming traffic.
+func ingressOf(groups []resource.SecurityGroup) resource.Rules {
+	var rules resource.Rules
+	for _, g := range groups {
+		rules = append(rules, g.Ingress...)
+	}
+	return rules
 }
 
 // checkNodePorts: with DisableSecurityGroupIngress the operator opens the nodes to load balancers: to their security
@@ -146,27 +155,20 @@ func balancerNetworks(f *facts.Facts) (networks []netip.Prefix, why string) {
 
 // admitBalancers reports whether rules admit a security group to all NodePorts.
 func (n nodePorts) admitBalancers(id string) bool {
-	return id != "" && n.each(func(rules []resource.IngressRule) bool {
-		return slices.ContainsFunc(rules, func(r resource.IngressRule) bool { return slices.Contains(r.Groups, id) })
-	})
+	return id != "" && n.each(func(rules resource.Rules) bool { return rules.Admit(id) })
 }
 
 // admit reports whether rules admit a network to all NodePorts.
 func (n nodePorts) admit(network netip.Prefix) bool {
-	return n.each(func(rules []resource.IngressRule) bool { return resource.Cover(networksOf(rules), network) })
+	return n.each(func(rules resource.Rules) bool { return resource.Cover(rules.Networks(), network) })
 }
 
 // sources are the prefix lists with which rules admit addresses to all NodePorts, and the networks if they do so
 // without lists.
 func (n nodePorts) sources() (lists []string, networks []netip.Prefix) {
-	all := n.each(func(rules []resource.IngressRule) bool {
-		own := networksOf(rules)
-		networks = append(networks, own...)
-		before := len(lists)
-		for _, r := range rules {
-			lists = append(lists, r.Lists...)
-		}
-		return len(own) > 0 || len(lists) > before
+	all := n.each(func(rules resource.Rules) bool {
+		networks, lists = append(networks, rules.Networks()...), append(lists, rules.Lists()...)
+		return len(rules.Networks())+len(rules.Lists()) > 0
 	})
 	if !all {
 		return nil, nil
@@ -176,39 +178,9 @@ func (n nodePorts) sources() (lists []string, networks []netip.Prefix) {
 	return slices.Compact(lists), slices.Compact(networks)
 }
 
-// each reports whether something is true of the rules for each NodePort. Which rules apply changes only behind the last
-// port of one, so that asking there and at the first NodePort is enough.
-func (n nodePorts) each(admits func([]resource.IngressRule) bool) bool {
-	var all []resource.IngressRule
-	ports := []int{n.first}
-	for _, g := range n.groups {
-		for _, r := range g.Ingress {
-			if !slices.Contains(r.Protocols, "tcp") {
-				continue
-			}
-			all = append(all, r)
-			if r.To >= n.first && r.To < n.last {
-				ports = append(ports, r.To+1)
-			}
-		}
-	}
-	return !slices.ContainsFunc(ports, func(port int) bool {
-		var here []resource.IngressRule
-		for _, r := range all {
-			if r.From <= port && port <= r.To {
-				here = append(here, r)
-			}
-		}
-		return !admits(here)
-	})
-}
-
-func networksOf(rules []resource.IngressRule) []netip.Prefix {
-	var networks []netip.Prefix
-	for _, r := range rules {
-		networks = append(networks, r.Networks...)
-	}
-	return networks
+// each reports whether something is true of the rules for each NodePort.
+func (n nodePorts) each(admits func(resource.Rules) bool) bool {
+	return n.rules.Each("tcp", n.first, n.last, admits)
 }
 
 func joinNetworks(networks []netip.Prefix) string {

@@ -34,28 +34,25 @@ func checkPodIngress(f *facts.Facts) preflight.Outcome {
 	case f.GroupsErr != nil:
 		return skipped("%s", facts.WhyMissing("security groups", f.GroupsErr))
 	}
-	var ids, lists []string
-	admitted := map[string][]netip.Prefix{}
+	var ids []string
 	for _, g := range f.Groups {
 		ids = append(ids, g.ID)
-		for _, r := range g.Ingress {
-			if r.From > 1 || r.To < 65535 { // port 0 is not used
-				continue
-			}
-			lists = append(lists, r.Lists...)
-			for _, protocol := range r.Protocols {
-				admitted[protocol] = append(admitted[protocol], r.Networks...)
-			}
-		}
 	}
+	rules := ingressOf(f.Groups)
 	pods := netip.MustParsePrefix(f.Request.PodNetwork).Masked() // it is validated
+	admitted := func(admits func(resource.Rules) bool) bool {    // port 0 is not used
+		return rules.Each("tcp", 1, 65535, admits) && rules.Each("udp", 1, 65535, admits)
+	}
+	covered := func(r resource.Rules) bool { return resource.Cover(r.Networks(), pods) }
 	switch {
-	case resource.Cover(admitted["tcp"], pods) && resource.Cover(admitted["udp"], pods):
+	case admitted(covered):
 		return passed("%s", f.Request.PodNetwork)
 	case len(ids) == 0:
 		return instanceMissing(f)
-	case len(lists) > 0:
-		return skipped("what is in %s is not read; it must contain %s", strings.Join(lists, ", "), f.Request.PodNetwork)
+	case admitted(func(r resource.Rules) bool { return covered(r) || len(r.Lists()) > 0 }):
+		return skipped(
+			"what is in %s is not read; it must contain %s", strings.Join(rules.Lists(), ", "), f.Request.PodNetwork,
+		)
 	}
 	allow := fixes.AWS(f,
 		"ec2", "authorize-security-group-ingress", "--group-id", fixes.Word(f.ManagedGroup(ids), "group"), "--protocol",

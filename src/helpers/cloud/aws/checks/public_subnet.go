@@ -3,7 +3,6 @@ package checks
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -92,16 +91,15 @@ func checkPublicRoute(f *facts.Facts, choice subnetchoice.Choice) preflight.Outc
 func checkReturnRoutes(f *facts.Facts, subnets []string) preflight.Outcome {
 	var gone, partial, goneIn, partialIn []string
 	for _, id := range subnets {
-		table := f.Choices().TableOf(id)
-		var networks []netip.Prefix
+		table := f.Tables.Of(id)
 		var ways, lost []string
 		for _, r := range table.Routes {
 			switch {
 			case !r.ToInternet():
 			case r.Blackhole:
-				lost = append(lost, r.Gateway)
+				lost = append(lost, r.Target)
 			default:
-				networks, ways = append(networks, r.Destination), append(ways, destination(r))
+				ways = append(ways, destination(r))
 			}
 		}
 		slices.Sort(ways)
@@ -109,7 +107,7 @@ func checkReturnRoutes(f *facts.Facts, subnets []string) preflight.Outcome {
 		case len(ways) == 0:
 			gone = append(gone, id)
 			goneIn = append(goneIn, table.ID+" leads to "+strings.Join(slices.Compact(lost), ", ")+" (blackhole)")
-		case !resource.Cover(networks, resource.AnyAddress):
+		case !table.LeadsAnywhere(resource.Route.ToOpenInternet):
 			partial = append(partial, id)
 			partialIn = append(partialIn, table.ID+" only for "+strings.Join(ways, ", "))
 		}

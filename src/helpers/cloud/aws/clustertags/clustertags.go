@@ -45,6 +45,10 @@ func Quote(names []string) string {
 // Prefix starts the key of the tag that assigns a resource to a cluster; the cluster's name follows.
 const Prefix = "kubernetes.io/cluster/"
 
+// Shared is the value of the tag which says that several clusters may use a resource. With owned, other tools might
+// delete it.
+const Shared = "shared"
+
 // Legacy is the key used for that before Kubernetes 1.6, with the name as its value. The cloud controller still
 // reads it.
 const Legacy = "KubernetesCluster"

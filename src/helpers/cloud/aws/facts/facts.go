@@ -88,7 +88,7 @@ type Facts struct {
 	InstanceErr  error
 	Subnets      []resource.Subnet
 	SubnetsErr   error
-	Tables       []resource.RouteTable
+	Tables       resource.RouteTables
 	TablesErr    error
 	Zones        []resource.Zone
 	ZonesErr     error
@@ -101,8 +101,8 @@ type Facts struct {
 	BalancersErr error
 	Policies     *iampolicy.Answers
 	PoliciesErr  error
-	Questions    []iampolicy.Question  // that IAM was asked about the policies
-	RouteTables  []resource.RouteTable // for cloud routes: those with the cluster's tag or the configured id
+	Questions    []iampolicy.Question // that IAM was asked about the policies
+	RouteTables  resource.RouteTables // for cloud routes: those with the cluster's tag or the configured id
 	RoutesErr    error
 	RegistryHost string
 	RegistryErr  error

@@ -61,6 +61,7 @@ var placeholders = map[string]string{
 	"group":    "SECURITY_GROUP_ID",
 	"key":      "TAG_KEY",
 	"instance": "INSTANCE_ID",
+	"nat":      "NAT_GATEWAY_ID",
 
 	"partition": "PARTITION",
 	"account":   "ACCOUNT_ID",

@@ -2,6 +2,7 @@ package fixes
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"kubernetes-release/cloud/aws/arn"
@@ -23,9 +24,14 @@ func endpointService(f *facts.Facts, service string) (name string, lines []strin
 	return Expand("service"), []string{Assign("service", find)}
 }
 
-// EndpointCommands are the commands that create interface endpoints for AWS services in the instance's subnet. Without
-// a security group of their own they would have the VPC's default one, which does not let the nodes connect.
+// EndpointCommands are the commands that create interface endpoints for AWS services in the instance's subnet.
 func EndpointCommands(f *facts.Facts, services ...string) []string {
+	return EndpointsIn(f, []string{Word(f.SubnetID(), "subnet")}, services...)
+}
+
+// EndpointsIn creates them in subnets. Without a security group of their own they would have the VPC's default one,
+// which does not let the nodes connect.
+func EndpointsIn(f *facts.Facts, subnets []string, services ...string) []string {
 	vpc := Word(f.VPCID(), "vpc")
 	lines := []string{Assign("endpoints", Query(f,
 		"GroupId", "ec2", "create-security-group", "--vpc-id", vpc, "--group-name",
@@ -49,11 +55,11 @@ func EndpointCommands(f *facts.Facts, services ...string) []string {
 		name, find := endpointService(f, service)
 		lines = append(
 			append(lines, find...),
-			AWS(f,
-				"ec2", "create-vpc-endpoint", "--vpc-id", vpc, "--vpc-endpoint-type", "Interface", "--service-name",
-				name, "--subnet-ids", Word(f.SubnetID(), "subnet"), "--security-group-ids", Expand("endpoints"),
-				"--private-dns-enabled",
-			),
+			AWS(f, "ec2", "create-vpc-endpoint", slices.Concat(
+				[]string{
+					"--vpc-id", vpc, "--vpc-endpoint-type", "Interface", "--service-name", name, "--subnet-ids",
+				}, subnets, []string{"--security-group-ids", Expand("endpoints"), "--private-dns-enabled"},
+			)...),
 		)
 	}
 	return lines
@@ -77,7 +83,7 @@ func Endpoint(f *facts.Facts, service string) []preflight.Fix {
 // StorageEndpointCommands are the commands that create the gateway endpoint for S3, where ECR keeps image layers.
 func StorageEndpointCommands(f *facts.Facts) []string {
 	table := ""
-	if t := f.Choices().TableOf(f.SubnetID()); t != nil && f.TablesErr == nil {
+	if t := f.Tables.Of(f.SubnetID()); t != nil && f.TablesErr == nil {
 		table = t.ID
 	}
 	var lines []string

@@ -2,6 +2,7 @@ package fixes
 
 import (
 	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"al.essio.dev/pkg/shellescape"
@@ -91,7 +92,7 @@ func putPolicy(f *facts.Facts, o iampolicy.Options) []preflight.Fix {
 		inline,
 		ByCommand(
 			ifFull+"add it as a managed policy",
-			attachPolicy(f, role, role, document)...),
+			AttachPolicy(f, "role", role, policyARN(f, role, role), document)...),
 	}
 }
 
@@ -99,15 +100,16 @@ func putPolicy(f *facts.Facts, o iampolicy.Options) []preflight.Fix {
 func attachPolicies(f *facts.Facts, role string, policy iampolicy.Policy) []string {
 	var lines []string
 	for i, part := range policy.Split(iampolicy.ManagedLimit) {
-		lines = append(lines, attachPolicy(f, role, fmt.Sprintf("%s-%d", role, i+1), part.Compact())...)
+		arn := policyARN(f, role, fmt.Sprintf("%s-%d", role, i+1))
+		lines = append(lines, AttachPolicy(f, "role", role, arn, part.Compact())...)
 	}
 	return lines
 }
 
-// attachPolicy are the commands that create a managed policy, or make the document the new version of an existing one,
-// and give it to a role. They can be repeated until the policy has the five versions that IAM keeps.
-func attachPolicy(f *facts.Facts, role, name, document string) []string {
-	arn := policyARN(f, role, name)
+// AttachPolicy are the commands that create a managed policy, or make the document the new version of an existing one,
+// and give it to a role or a user. They can be repeated until the policy has the five versions that IAM keeps.
+func AttachPolicy(f *facts.Facts, kind, owner, arn, document string) []string {
+	_, name, _ := strings.Cut(arn, ":policy/")
 	create := AWS(f, "iam", "create-policy", "--policy-name", name, "--policy-document", Expand("policy"))
 	replace := AWS(f,
 		"iam", "create-policy-version", "--policy-arn", arn, "--policy-document", Expand("policy"), "--set-as-default",
@@ -115,7 +117,7 @@ func attachPolicy(f *facts.Facts, role, name, document string) []string {
 	return []string{
 		"policy=" + shellescape.Quote(document),
 		create + " || " + replace,
-		AWS(f, "iam", "attach-role-policy", "--role-name", role, "--policy-arn", arn),
+		AWS(f, "iam", "attach-"+kind+"-policy", "--"+kind+"-name", owner, "--policy-arn", arn),
 	}
 }
 
@@ -135,16 +137,22 @@ func policyARN(f *facts.Facts, role, name string) string {
 const OfOrganization = "nothing, if the organization's policies (SCPs) allow the action to this account in this " +
 	"region, otherwise have them changed"
 
-// DenyText is what to do about it, in front of commands.
-const DenyText = "change the statement with the effect Deny, which is in one of the policies, the permissions " +
+// Deny is the fix for an action that a policy denies explicitly to the machine's role.
+func Deny(f *facts.Facts) preflight.Fix { return DenyOf(f, "role", f.RoleName()) }
+
+// DenyOf is that fix for a role, or for a user, which no other policy can allow the action.
+func DenyOf(f *facts.Facts, kind, name string) preflight.Fix {
+	operations := []string{"list-" + kind + "-policies", "list-attached-" + kind + "-policies"}
+	if kind == "user" {
+		operations = append(operations, "list-groups-for-user")
+	}
+	var lines []string
+	for _, operation := range operations {
+		lines = append(lines, AWS(f, "iam", operation, "--"+kind+"-name", name))
+	}
+	return ByCommand(denyText, lines...)
+}
+
+const denyText = "change the statement with the effect Deny, which is in one of the policies, the permissions " +
 	"boundary, or a policy of the organization or VPC endpoint; an additional policy cannot allow the action. To " +
 	"list the policies:"
-
-// Deny is the fix for an action that a policy denies explicitly, which no other policy can allow.
-func Deny(f *facts.Facts) preflight.Fix {
-	return ByCommand(
-		DenyText,
-		AWS(f, "iam", "list-role-policies", "--role-name", f.RoleName()),
-		AWS(f, "iam", "list-attached-role-policies", "--role-name", f.RoleName()),
-	)
-}

@@ -2,7 +2,6 @@ package fixes
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"strings"
 
@@ -63,11 +62,7 @@ func AddRole(f *facts.Facts) preflight.Fix {
 
 // trustEC2 lets EC2 assume the instance's role.
 func trustEC2(f *facts.Facts) preflight.Fix {
-	trust := fmt.Sprintf(
-		`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"%s"},`+
-			`"Action":"sts:AssumeRole"}]}`,
-		arn.EC2Principal(arn.PartitionOf(f.Region()).Name),
-	)
+	trust := arn.EC2Trust(arn.PartitionOf(f.Region()).Name)
 	return ByCommand(
 		"let EC2 assume the role; the second command replaces the trust policy that the first one shows, so add "+
 			"other principals that the role requires",

@@ -91,6 +91,13 @@ func RouteTable(f *facts.Facts, subnets []string) (fixes []preflight.Fix) {
 
 // DefaultRoute is the fix if subnets lead to an internet gateway that is gone, or with a part of their packets only.
 func DefaultRoute(f *facts.Facts, subnets []string) []preflight.Fix {
+	return append(
+		ToInternet(f, subnets), CheckOff("for a cluster with internal load balancers only", "public-subnet-route"),
+	)
+}
+
+// ToInternet is the fix if subnets do not lead to the internet gateway.
+func ToInternet(f *facts.Facts, subnets []string) []preflight.Fix {
 	subnets, fixes := splitFirewalled(f, subnets)
 	if len(subnets) > 0 {
 		fixes = append(fixes, ByCommand(
@@ -98,15 +105,24 @@ func DefaultRoute(f *facts.Facts, subnets []string) []preflight.Fix {
 			routeToInternet(f, subnets)...,
 		))
 	}
-	return append(fixes, CheckOff("for a cluster with internal load balancers only", "public-subnet-route"))
+	return fixes
+}
+
+// ToNAT is the fix if subnets with nodes do not lead out.
+func ToNAT(f *facts.Facts, subnets []string) preflight.Fix {
+	target := []string{"--nat-gateway-id", Expand("nat")}
+	return ByCommand(
+		"route these subnets to a NAT gateway in a public subnet; no other subnet gets a new route",
+		routeTo(f, subnets, target, func() (string, []string) { return tableTo(f, target) })...,
+	)
 }
 
 // splitFirewalled returns the subnets whose default route does not lead to the endpoint of a firewall, which a new
 // route would go around, and a fix by hand for the others.
 func splitFirewalled(f *facts.Facts, subnets []string) (rest []string, fixes []preflight.Fix) {
 	for _, id := range subnets {
-		table := f.Choices().TableOf(id)
-		if table == nil || table.Default() == nil || !strings.HasPrefix(table.Default().Gateway, "vpce-") {
+		table := f.Tables.Of(id)
+		if table == nil || table.Default() == nil || !strings.HasPrefix(table.Default().Target, "vpce-") {
 			rest = append(rest, id)
 			continue
 		}
@@ -114,7 +130,7 @@ func splitFirewalled(f *facts.Facts, subnets []string) (rest []string, fixes []p
 			"the default route of %s, in %s, leads to %s, the endpoint of a firewall. Leave it, if it is meant to, "+
 				"and use another subnet for load balancers: a route to the internet gateway would go around the "+
 				"firewall",
-			id, table.ID, table.Default().Gateway,
+			id, table.ID, table.Default().Target,
 		))
 	}
 	return rest, fixes
@@ -148,9 +164,18 @@ func gateway(f *facts.Facts) (id string, lines []string) {
 // own route table if no other subnet uses it, or else in another public table or a new one.
 func routeToInternet(f *facts.Facts, subnets []string) []string {
 	gateway, lines := gateway(f)
+	other := func() (id string, lines []string) { return publicTable(f, gateway) }
+	return append(lines, routeTo(f, subnets, []string{"--gateway-id", gateway}, other)...)
+}
+
+// routeTo gives exactly these subnets a default route to a target, in their own route table if no other subnet uses it,
+// or else in another one.
+func routeTo(
+	f *facts.Facts, subnets, target []string, other func() (table string, lines []string),
+) (lines []string) {
 	var changed, moved []string
 	for _, id := range subnets {
-		table := f.Choices().TableOf(id)
+		table := f.Tables.Of(id)
 		switch {
 		case table == nil || !table.Only(subnets):
 			moved = append(moved, id)
@@ -160,19 +185,13 @@ func routeToInternet(f *facts.Facts, subnets []string) []string {
 			if table.Default() != nil { // such as one to a NAT gateway
 				operation = "replace-route"
 			}
-			lines = append(
-				lines,
-				AWS(f,
-					"ec2", operation, "--route-table-id", table.ID,
-					"--destination-cidr-block", resource.AnyAddress.String(), "--gateway-id", gateway,
-				),
-			)
+			lines = append(lines, setDefault(f, operation, table.ID, target))
 		}
 	}
 	if len(moved) == 0 {
 		return lines
 	}
-	table, more := publicTable(f, gateway)
+	table, more := other()
 	lines = append(lines, more...)
 	for _, id := range moved {
 		lines = append(lines, Associate(f, id, table))
@@ -180,22 +199,28 @@ func routeToInternet(f *facts.Facts, subnets []string) []string {
 	return lines
 }
 
+// setDefault creates or replaces the default route of a table.
+func setDefault(f *facts.Facts, operation, table string, target []string) string {
+	return AWS(f, "ec2", operation, append(
+		[]string{"--route-table-id", table, "--destination-cidr-block", resource.AnyAddress.String()}, target...,
+	)...)
+}
+
 // publicTable is a route table with a route to the internet gateway, and the lines that create one if there is none but
 // the main one.
 func publicTable(f *facts.Facts, gateway string) (id string, lines []string) {
 	for _, t := range f.Tables {
-		if r := t.Default(); r != nil && r.ToInternet() && !r.Blackhole && !t.Main {
+		if r := t.Default(); r != nil && r.ToOpenInternet() && !t.Main {
 			return t.ID, nil
 		}
 	}
+	return tableTo(f, []string{"--gateway-id", gateway})
+}
+
+// tableTo creates a route table with a default route to a target.
+func tableTo(f *facts.Facts, target []string) (id string, lines []string) {
 	table := Expand("table")
-	return table, []string{
-		NewTable(f),
-		AWS(f,
-			"ec2", "create-route", "--route-table-id", table, "--destination-cidr-block", resource.AnyAddress.String(),
-			"--gateway-id", gateway,
-		),
-	}
+	return table, []string{NewTable(f), setDefault(f, "create-route", table, target)}
 }
 
 // NewTable creates a route table, which routes only within the VPC.
@@ -220,9 +245,9 @@ func NewPublicSubnets(f *facts.Facts, zones ...string) preflight.Fix {
 	gateway, lines := gateway(f)
 	table, more := publicTable(f, gateway)
 	lines = append(lines, more...)
-	tags := tagArguments(
-		[]map[string]string{{"Key": f.TagKey(), "Value": "shared"}, {"Key": clustertags.PublicRole, "Value": "1"}},
-	)
+	tags := tagArguments([]map[string]string{
+		{"Key": f.TagKey(), "Value": clustertags.Shared}, {"Key": clustertags.PublicRole, "Value": "1"},
+	})
 	specification := "ResourceType=subnet,Tags=[{" + strings.Join(tags, "},{") + "}]"
 	if strings.HasPrefix(tags[0], "[") {
 		specification = `[{"ResourceType":"subnet","Tags":` + tags[0] + "}]"

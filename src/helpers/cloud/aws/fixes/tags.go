@@ -42,7 +42,7 @@ func isShorthand(s string) bool {
 
 // TagCommand adds the cluster's tag to resources, with the value that allows other clusters to use them too.
 func TagCommand(f *facts.Facts, resources ...string) string {
-	return AddTag(f, f.TagKey(), "shared", resources...)
+	return AddTag(f, f.TagKey(), clustertags.Shared, resources...)
 }
 
 // AddTag is the command that adds a tag to resources.

@@ -309,7 +309,7 @@ func (g *Gatherer) gatherEC2(ctx context.Context, wanted facts.Source) {
 }
 
 // describeClusterTables returns the route tables that the cloud controller chooses from for pod routes.
-func (g *Gatherer) describeClusterTables(ctx context.Context) ([]resource.RouteTable, error) {
+func (g *Gatherer) describeClusterTables(ctx context.Context) (resource.RouteTables, error) {
 	if id := g.Facts.Conf.RouteTableID; id != "" {
 		return g.describeRouteTables(ctx, "route-table-id", id)
 	}
@@ -397,7 +397,7 @@ func (g *Gatherer) describeSubnets(ctx context.Context, vpcID, subnetID string) 
 	case subnetID == "":
 		return nil, awserr.NotAsked("the instance's subnet is unknown")
 	}
-	return g.api.DescribeSubnet(ctx, subnetID)
+	return g.api.DescribeSubnets(ctx, subnetID)
 }
 
 // describeTags finds out the tags of the instance's subnet and security groups, in one call. If the role may not do
@@ -407,7 +407,7 @@ func (g *Gatherer) describeTags(ctx context.Context, subnet string, groups []str
 	tags, err := g.api.DescribeTags(ctx, append([]string{subnet}, groups...))
 	if f.TagsOnly = awserr.Classify(err) != awserr.Denied; !f.TagsOnly {
 		_ = awsclient.InParallel(
-			func() error { f.Subnets, f.SubnetsErr = g.api.DescribeSubnet(ctx, subnet); return nil },
+			func() error { f.Subnets, f.SubnetsErr = g.api.DescribeSubnets(ctx, subnet); return nil },
 			func() error { f.Groups, f.GroupsErr = g.api.DescribeGroups(ctx, groups); return nil },
 		)
 		return
@@ -422,7 +422,7 @@ func (g *Gatherer) describeTags(ctx context.Context, subnet string, groups []str
 	}
 }
 
-func (g *Gatherer) describeRouteTables(ctx context.Context, filterName, value string) ([]resource.RouteTable, error) {
+func (g *Gatherer) describeRouteTables(ctx context.Context, filterName, value string) (resource.RouteTables, error) {
 	if value == "" {
 		return nil, awserr.NotAsked("the VPC is unknown")
 	}

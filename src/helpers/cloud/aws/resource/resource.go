@@ -1,5 +1,5 @@
-// Package resource has the resources of AWS as far as the checks need them. A value that AWS left out is the zero
-// value.
+// Package resource has the resources of AWS as far as checks of an instance and of an account need them, and what both
+// check: where route tables lead, and what rules of security groups admit. A value that AWS left out is the zero value.
 package resource
 
 import (
@@ -10,8 +10,11 @@ import (
 	"kubernetes-release/cloud/aws/clustertags"
 )
 
-// The fixes of findings are complete command lines: a test parses each with bash and with the AWS CLI, and runs it. A
-// value that an earlier line determines, or that only the operator knows, is a shell variable.
+// The ports of Services on nodes, unless the cluster has others.
+const (
+	FirstNodePort = 30000
+	LastNodePort  = 32767
+)
 
 // AnyAddress is the destination of a default route.
 var AnyAddress = netip.MustParsePrefix("0.0.0.0/0")
@@ -38,9 +41,6 @@ func Cover(networks []netip.Prefix, all netip.Prefix) bool {
 func (t RouteTable) Only(subnets []string) bool {
 	return !t.Main && !slices.ContainsFunc(t.Subnets, func(id string) bool { return !slices.Contains(subnets, id) })
 }
-
-// The types here are AWS's resources as far as the checks need them. calls.go converts the SDK's answers to them, so
-// that no check has to deal with the SDK's pointers. A value that AWS left out is the zero value.
 
 // Instance is this machine as EC2 describes it.
 type Instance struct {
@@ -80,14 +80,16 @@ type Interface struct {
 
 // Subnet is one of a VPC.
 type Subnet struct {
-	ID, Zone string
-	Tags     clustertags.Tags
-	Network  netip.Prefix // IPv4; not valid if it has none
+	ID, Zone, VPC string
+	Tags          clustertags.Tags
+	Network       netip.Prefix // IPv4; not valid if it has none
+	Free          int          // addresses
 }
 
 // RouteTable has the routes of subnets.
 type RouteTable struct {
 	ID, VPC      string
+	Owner        string            // AWS account
 	Main         bool              // applies to the subnets that have no table of their own
 	Subnets      []string          // ids of those that it is the table of
 	Associations map[string]string // ids of its associations by subnet
@@ -98,19 +100,68 @@ type RouteTable struct {
 // Route is where packets to a network go.
 type Route struct {
 	Destination netip.Prefix // IPv4; not valid if it is something else
-	Gateway     string       // such as local or igw-…; "": something else, such as a NAT gateway
+	List        bool         // the destination is a prefix list
+	Target      string       // local, or the id of a gateway or of something else
 	Blackhole   bool         // the target is gone, and packets are dropped
 }
 
 // ToInternet reports whether the target of the route is an internet gateway.
-func (r Route) ToInternet() bool { return strings.HasPrefix(r.Gateway, "igw") }
+func (r Route) ToInternet() bool { return strings.HasPrefix(r.Target, "igw") }
+
+// ToOpenInternet reports whether that gateway is there.
+func (r Route) ToOpenInternet() bool { return r.ToInternet() && !r.Blackhole }
+
+// ToNAT reports whether the target of the route is a NAT gateway.
+func (r Route) ToNAT() bool { return strings.HasPrefix(r.Target, "nat-") }
+
+// IsLocal reports whether the route is one within the VPC.
+func (r Route) IsLocal() bool { return r.Target == "local" }
+
+// LeadsOut reports whether the route leads out of the VPC, with IPv4. Those of gateway endpoints, for a prefix list, do
+// not; a firewall's endpoint is the target of a network.
+func (r Route) LeadsOut() bool {
+	toList := r.List && !strings.HasPrefix(r.Target, "vpce-")
+	return !r.Blackhole && !r.IsLocal() && (r.Destination.IsValid() || toList)
+}
+
+// RouteTables are those of a VPC.
+type RouteTables []RouteTable
+
+// Of returns the route table that applies to a subnet: its own or else the VPC's main one; nil if there is none.
+func (l RouteTables) Of(subnet string) *RouteTable {
+	var main *RouteTable
+	for i := range l {
+		if subnet != "" && slices.Contains(l[i].Subnets, subnet) {
+			return &l[i]
+		}
+		if l[i].Main {
+			main = &l[i]
+		}
+	}
+	return main
+}
+
+// Destinations are the IPv4 networks that selected routes lead to.
+func (t RouteTable) Destinations(selected func(Route) bool) []netip.Prefix {
+	var networks []netip.Prefix
+	for _, r := range t.Routes {
+		if r.Destination.IsValid() && selected(r) {
+			networks = append(networks, r.Destination)
+		}
+	}
+	return networks
+}
+
+// LeadsAnywhere reports whether selected routes lead to all addresses: a default route, or several that are one
+// together.
+func (t RouteTable) LeadsAnywhere(selected func(Route) bool) bool {
+	return Cover(t.Destinations(selected), AnyAddress)
+}
 
 // InternetGateway is the id of an internet gateway that the table leads to, or "".
 func (t RouteTable) InternetGateway() string {
-	for _, r := range t.Routes {
-		if r.ToInternet() && !r.Blackhole {
-			return r.Gateway
-		}
+	if i := slices.IndexFunc(t.Routes, Route.ToOpenInternet); i >= 0 {
+		return t.Routes[i].Target
 	}
 	return ""
 }
@@ -134,20 +185,66 @@ func (t RouteTable) Default() *Route {
 // Zone is an availability zone, local zone or wavelength zone.
 type Zone struct{ Name, Type string }
 
-// SecurityGroup has the rules for what may connect to its members.
+// SecurityGroup has the rules for what may connect to its members, and what these may connect to.
 type SecurityGroup struct {
-	ID, VPC string
-	Tags    clustertags.Tags
-	Ingress []IngressRule
+	ID, VPC         string
+	Tags            clustertags.Tags
+	Ingress, Egress Rules
 }
 
-// IngressRule allows traffic to a range of ports, or to all, from sources outside of the group.
-type IngressRule struct {
-	Protocols []string // tcp, udp or both
-	From, To  int
-	Groups    []string
-	Networks  []netip.Prefix // IPv4
-	Lists     []string       // prefix lists
+// Rule allows traffic to a range of ports, or to all, from or to members of groups and addresses.
+type Rule struct {
+	Protocols    []string // tcp, udp or both
+	From, To     int
+	Groups       []string
+	Descriptions []string       // of the groups in the rule, in the same order
+	Networks     []netip.Prefix // IPv4
+	Lists        []string       // prefix lists
+}
+
+// Rules are those of security groups for one direction.
+type Rules []Rule
+
+// Each reports whether rules admit something to each port of a range. They can admit less only behind the last port of
+// one, so that asking there and at the first port of the range is enough.
+func (l Rules) Each(protocol string, first, last int, admits func(Rules) bool) bool {
+	ports := []int{first}
+	for _, r := range l {
+		ports = append(ports, r.To+1)
+	}
+	return !slices.ContainsFunc(ports, func(port int) bool {
+		return first <= port && port <= last && !admits(l.At(protocol, port))
+	})
+}
+
+// At are the rules that open a port.
+func (l Rules) At(protocol string, port int) Rules {
+	return slices.DeleteFunc(slices.Clone(l), func(r Rule) bool {
+		return !slices.Contains(r.Protocols, protocol) || port < r.From || r.To < port
+	})
+}
+
+// Admit reports whether one of the rules admits the members of a group.
+func (l Rules) Admit(group string) bool {
+	return slices.ContainsFunc(l, func(r Rule) bool { return slices.Contains(r.Groups, group) })
+}
+
+// Networks are those that the rules admit.
+func (l Rules) Networks() []netip.Prefix {
+	var networks []netip.Prefix
+	for _, r := range l {
+		networks = append(networks, r.Networks...)
+	}
+	return networks
+}
+
+// Lists are the prefix lists in the rules. What is in them is not known.
+func (l Rules) Lists() []string {
+	var lists []string
+	for _, r := range l {
+		lists = append(lists, r.Lists...)
+	}
+	return lists
 }
 
 // Encryption are the account's settings for new volumes in the region.

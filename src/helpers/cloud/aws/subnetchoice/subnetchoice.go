@@ -69,7 +69,7 @@ type VPC struct {
 	Cluster   string
 	OwnSubnet string // of this instance
 	Subnets   []resource.Subnet
-	Tables    []resource.RouteTable
+	Tables    resource.RouteTables
 	Zones     []resource.Zone
 }
 
@@ -85,7 +85,7 @@ func (v VPC) Choose(internal bool) Choice {
 		if s.ID == "" || s.Zone == "" {
 			continue
 		}
-		table := v.TableOf(s.ID)
+		table := v.Tables.Of(s.ID)
 		switch {
 		case table == nil:
 			choice.Unrouted = append(choice.Unrouted, s.ID)
@@ -194,23 +194,9 @@ func (v VPC) best(zone string, subnets []resource.Subnet, internal bool) zoneCho
 	return chosen
 }
 
-// TableOf returns the route table that applies to a subnet: its own or else the VPC's main one; nil if there is none.
-func (v VPC) TableOf(subnet string) *resource.RouteTable {
-	var main *resource.RouteTable
-	for i := range v.Tables {
-		if subnet != "" && slices.Contains(v.Tables[i].Subnets, subnet) {
-			return &v.Tables[i]
-		}
-		if v.Tables[i].Main {
-			main = &v.Tables[i]
-		}
-	}
-	return main
-}
-
 // IsPublic reports whether the route table of a subnet has a route to an internet gateway.
 func (v VPC) IsPublic(subnet string) bool {
-	table := v.TableOf(subnet)
+	table := v.Tables.Of(subnet)
 	return table != nil && table.IsPublic()
 }
 

@@ -56,12 +56,12 @@ func subnetOf(id, zone string, tags ...string) resource.Subnet {
 }
 
 func mainTable(gateway string) resource.RouteTable {
-	routes := []resource.Route{{Gateway: "local"}, {Gateway: gateway}}
+	routes := []resource.Route{{Target: "local"}, {Target: gateway}}
 	return resource.RouteTable{ID: "rtb-main", Main: true, Routes: routes}
 }
 
 func tableOf(gateway string, subnets ...string) resource.RouteTable {
-	return resource.RouteTable{ID: "rtb-x", Subnets: subnets, Routes: []resource.Route{{Gateway: gateway}}}
+	return resource.RouteTable{ID: "rtb-x", Subnets: subnets, Routes: []resource.Route{{Target: gateway}}}
 }
 
 func TestChoose(t *testing.T) {
