@@ -143,14 +143,14 @@ func (a *Account) checkSteps(ctx context.Context, steps []step) (preflight.Outco
 			outcome.Findings = append(outcome.Findings, a.unseenFinding(s.what, err))
 			continue
 		}
-		if exists {
-			continue
-		}
 		if s.additional != nil {
 			if more := s.additional(ctx); more != nil {
 				outcome.Findings = append(outcome.Findings, *more)
 				continue
 			}
+		}
+		if exists {
+			continue
 		}
 		difference := "it is missing or differs"
 		for _, r := range a.refusals {

@@ -49,39 +49,75 @@ func (a *Account) policyOptions(role preflight.Role) cloudaws.PolicyOptions {
 	return options
 }
 
-// trustsEC2 reports whether a trust policy, URL-encoded as IAM returns it, lets EC2 assume its role.
-func (a *Account) trustsEC2(encoded string) (bool, error) {
+// trustsEC2 reports whether a trust policy, URL-encoded as IAM returns it, lets EC2 assume its role, and the condition
+// under which it does if it does not always.
+func (a *Account) trustsEC2(encoded string) (trusted bool, condition string, err error) {
 	text, err := url.QueryUnescape(encoded)
 	if err != nil {
-		return false, fmt.Errorf("the trust policy cannot be read: %w", err)
+		return false, "", fmt.Errorf("the trust policy cannot be read: %w", err)
 	}
 	var document struct {
 		Statement oneOrMore[struct {
 			Effect    string
 			Action    oneOrMore[string]
 			Principal json.RawMessage // "*", or a map
-			Condition map[string]any
+			Condition trustCondition
 		}]
 	}
 	if err := json.Unmarshal([]byte(text), &document); err != nil {
-		return false, fmt.Errorf("the trust policy cannot be read: %w", err)
+		return false, "", fmt.Errorf("the trust policy cannot be read: %w", err)
 	}
 	names := []string{"ec2.amazonaws.com", arn.EC2Principal(a.partition)} // China knows two
-	trusted := false
+	always := false
 	for _, s := range document.Statement {
-		if len(s.Condition) > 0 || !slices.ContainsFunc(s.Action, isAssumeRole) {
-			continue // EC2 meets hardly any condition, and those of a deny except services
+		if !slices.ContainsFunc(s.Action, isAssumeRole) {
+			continue
 		}
 		var principal struct{ Service, AWS oneOrMore[string] }
 		_ = json.Unmarshal(s.Principal, &principal)
 		isEC2 := slices.ContainsFunc(principal.Service, func(name string) bool { return slices.Contains(names, name) })
 		everyone := string(s.Principal) == `"*"` || slices.Contains(principal.AWS, "*")
-		if s.Effect == "Deny" && (isEC2 || everyone) {
-			return false, nil
+		switch conditional := len(s.Condition) > 0; {
+		case s.Effect == "Deny" && (isEC2 || everyone) && !conditional: // conditions of a deny except services
+			return false, "", nil
+		case s.Effect != "Allow" || !isEC2 || s.Condition.neverHolds(a.id):
+		case conditional:
+			content, _ := json.Marshal(s.Condition)
+			condition = string(content)
+		default:
+			always = true
 		}
-		trusted = trusted || s.Effect == "Allow" && isEC2
 	}
-	return trusted, nil
+	if always {
+		condition = ""
+	}
+	return always || condition != "", condition, nil
+}
+
+// trustCondition are values by operator and key.
+type trustCondition map[string]map[string]json.RawMessage
+
+// neverHolds reports whether EC2 cannot meet the condition when it assumes a role of an account for an instance: it has
+// no external id, and aws:SourceAccount is that account. Whether it meets others is not known here.
+func (c trustCondition) neverHolds(account string) bool {
+	for _, operator := range []string{"StringEquals", "StringLike"} {
+		for key, text := range c[operator] {
+			var values oneOrMore[string]
+			isAccount := func(value string) bool {
+				matches, err := path.Match(value, account)
+				return matches && err == nil
+			}
+			switch strings.ToLower(key) {
+			case "sts:externalid":
+				return true
+			case "aws:sourceaccount":
+				if json.Unmarshal(text, &values) == nil && !slices.ContainsFunc(values, isAccount) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // isAssumeRole reports whether an action of a policy, which may be a pattern, is sts:AssumeRole.
@@ -162,8 +198,10 @@ func (a *Account) roleStep(name string) step {
 			if role == nil || err != nil {
 				return false, err
 			}
-			return a.trustsEC2(aws.ToString(role.AssumeRolePolicyDocument))
+			trusted, _, err := a.trustsEC2(aws.ToString(role.AssumeRolePolicyDocument))
+			return trusted, err
 		},
+		additional: func(ctx context.Context) *preflight.Finding { return a.conditionOfTrust(ctx, name) },
 		present: func(ctx context.Context) (bool, error) {
 			role, err := a.findRole(ctx, name)
 			return role != nil, err
@@ -176,7 +214,7 @@ func (a *Account) roleStep(name string) step {
 			if err := a.mayUse(kindRole, name, iamMap(role.Tags)); err != nil {
 				return err
 			}
-			trusted, err := a.trustsEC2(aws.ToString(role.AssumeRolePolicyDocument))
+			trusted, _, err := a.trustsEC2(aws.ToString(role.AssumeRolePolicyDocument))
 			if trusted || err != nil {
 				return err
 			}
@@ -199,6 +237,27 @@ func (a *Account) roleStep(name string) step {
 			_, err := a.iam.DeleteRole(ctx, &iam.DeleteRoleInput{RoleName: &name})
 			return err
 		},
+	}
+}
+
+// conditionOfTrust is the warning that EC2 may assume a role under a condition only.
+func (a *Account) conditionOfTrust(ctx context.Context, name string) *preflight.Finding {
+	role, err := a.findRole(ctx, name)
+	if role == nil || err != nil {
+		return nil
+	}
+	_, condition, err := a.trustsEC2(aws.ToString(role.AssumeRolePolicyDocument))
+	if condition == "" || err != nil {
+		return nil
+	}
+	return &preflight.Finding{
+		Resource: "IAM role " + name, Wanted: "a trust policy that lets EC2 assume it",
+		Found: "it does under a condition, which could not be judged: " + condition, Advisory: true,
+		Why: "VMs get no credentials if EC2 does not meet it",
+		Fix: []preflight.Fix{{
+			Text: "Nothing, if EC2 meets it, as it does aws:SourceAccount with the number of this account; otherwise " +
+				"remove the condition from the trust policy.",
+		}},
 	}
 }
 

@@ -20,7 +20,7 @@ type step struct {
 	present func(context.Context) (bool, error)
 	// optional says when a cluster does without it; empty: never.
 	optional string
-	// additional is the warning if what exists has all that it must have, and more; nil: never.
+	// additional is the warning if what exists does, but has more than it must have; nil: never.
 	additional func(context.Context) *preflight.Finding
 	// mayCreate is a reason not to take the step, found out before the first one is taken; nil: none.
 	mayCreate func(context.Context) error
