@@ -125,7 +125,7 @@ func (a *Account) groupSteps() []step {
 		what: fmt.Sprintf("security group of the nodes (%s), with its id in %s", a.groupName(), a.File),
 		exists: func(ctx context.Context) (bool, error) {
 			group, err := a.describe(ctx, a.group)
-			return group != nil && a.SecurityGroup == a.group, err
+			return group != nil && a.SecurityGroup == a.group && a.groupConflict == nil, err
 		},
 		present: func(context.Context) (bool, error) { // also if the file no longer has its id
 			return a.group != "" || a.groupConflict != nil, nil
