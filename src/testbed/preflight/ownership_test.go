@@ -117,13 +117,53 @@ func (o *operator) delete() (string, error) {
 	return out.String(), err
 }
 
-// check is the result, and the text of what was found.
+func (o *operator) dryDelete() (string, error) {
+	var out bytes.Buffer
+	err := o.account(&out).Delete(o.context(), true)
+	return out.String(), err
+}
+
+// check is the result, and the text of what was found. Commands to prepare the account must not be refused, unless the
+// text in front of them says what to correct first.
 func (o *operator) check() (result, text string) {
+	o.t.Helper()
 	report, err := o.account(new(bytes.Buffer)).Check(o.context())
 	if err != nil {
 		return "error", err.Error()
 	}
+	for _, r := range report.Results {
+		for _, f := range r.Findings {
+			for _, fix := range f.Fix {
+				o.checkAdvice(fix)
+			}
+		}
+	}
 	return string(report.Result), fmt.Sprintf("%+v", report.Results)
+}
+
+// correctFirst begins the text of a fix whose command is refused as long as nothing is corrected.
+const correctFirst = "First correct what stops prepare"
+
+// adopted are what options of prepare adopt.
+func adopted(options string) (objects []string) {
+	for _, option := range strings.Split(options, " --adopt ")[1:] {
+		objects = append(objects, strings.Fields(option)[0])
+	}
+	return objects
+}
+
+func (o *operator) checkAdvice(fix preflight.Fix) {
+	o.t.Helper()
+	for _, command := range fix.Commands {
+		_, options, ok := strings.Cut(command, "cloud-preflight account prepare ")
+		if !ok {
+			continue
+		}
+		err := o.account(new(bytes.Buffer), adopted(options)...).Prepare(o.context(), true)
+		if first := strings.HasPrefix(fix.Text, correctFirst); first != (err != nil) {
+			o.t.Errorf("the fix is %q %q, and prepare says: %v", fix.Text, command, err)
+		}
+	}
 }
 
 func (o *operator) update(change func(*store.World)) {
@@ -138,6 +178,22 @@ func (o *operator) fault(f awssim.Fault) {
 	o.t.Helper()
 	o.sim.ClearFaults()
 	if err := o.sim.InjectFault(f); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// edit replaces a part of the file.
+func (o *operator) edit(old, replacement string) {
+	o.t.Helper()
+	text, err := os.ReadFile(o.file)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	edited := strings.Replace(string(text), old, replacement, 1)
+	if edited == string(text) {
+		o.t.Fatalf("%q is not in the file", old)
+	}
+	if err := os.WriteFile(o.file, []byte(edited), 0o600); err != nil {
 		o.t.Fatal(err)
 	}
 }
@@ -187,9 +243,14 @@ type handmade struct {
 	left bool
 	// fails is what Delete says when it fails.
 	fails string
+	// listed is the group whose id is in the file; empty: that of the file's example.
+	listed string
+	// differs is whether account fails after an edit.
+	differs bool
 }
 
-// object is a kind of what prepare creates. Where a case is nil, the text says why there is none.
+// object is a kind of what prepare creates. Where a map is nil, a comment says where the cases are, or why there are
+// none.
 type object struct {
 	what             string // of its step
 	get              func(*store.World) any
@@ -238,7 +299,7 @@ var objects = map[string]object{
 		edited: map[string]handmade{
 			"another trust policy": {
 				change: func(w *store.World) { store.Find(w.Roles, "kubernetes-worker").Untrusted = true },
-				stops:  "its trust policy does not let EC2 assume it",
+				stops:  "its trust policy does not let EC2 assume it", differs: true,
 			},
 			"another policy": {
 				change: func(w *store.World) {
@@ -306,6 +367,21 @@ var objects = map[string]object{
 				},
 				stops: "--replace",
 			},
+			"another statement instead": {
+				change: func(w *store.World) {
+					store.Find(w.Roles, "kubernetes-worker").Policies["kubernetes"] = someStatement
+				},
+				stops: "a statement without a Sid, of s3:GetObject", differs: true,
+			},
+			"a statement less": {
+				change: func(w *store.World) {
+					role := store.Find(w.Roles, "kubernetes-worker")
+					policy := role.Policies["kubernetes"]
+					policy.Statement = policy.Statement[1:]
+					role.Policies["kubernetes"] = policy
+				},
+				differs: true,
+			},
 		},
 	},
 	"inline policy of the Director": {
@@ -340,6 +416,11 @@ var objects = map[string]object{
 					inline := w.StaticKeys[1].Inline
 					inline[passRoleOfProd].Statement[0].Resource = iam.Strings{"arn:aws:iam::123456789012:role/other"}
 				},
+				differs: true,
+			},
+			"another statement instead": {
+				change: func(w *store.World) { w.StaticKeys[1].Inline[passRoleOfProd] = someStatement },
+				stops:  "a statement without a Sid, of s3:GetObject", left: true, differs: true,
 			},
 		},
 	},
@@ -373,15 +454,37 @@ var objects = map[string]object{
 			},
 		},
 		edited: map[string]handmade{
-			"without its role": {
-				change: func(w *store.World) { store.Find(w.InstanceProfiles, "kubernetes-worker").Role = "" },
-			},
 			"with another role": {
 				change: func(w *store.World) {
 					w.Roles = append(w.Roles, store.Role{Name: "other"})
 					store.Find(w.InstanceProfiles, "kubernetes-worker").Role = "other"
 				},
-				stops: "the instance profile has the role other", left: true,
+				stops: "the instance profile has the role other", left: true, differs: true,
+			},
+			"without the mark": {
+				change: func(w *store.World) {
+					delete(store.Find(w.InstanceProfiles, "kubernetes-worker").Tags, markKey)
+				},
+				stops: "--adopt instance-profile/kubernetes-worker",
+				adopt: []string{"instance-profile/kubernetes-worker"},
+			},
+		},
+	},
+	"role in an instance profile": {
+		what:   "role kubernetes-worker in its instance profile",
+		create: "AddRoleToInstanceProfile", remove: "RemoveRoleFromInstanceProfile", read: "GetInstanceProfile",
+		limit: "LimitExceeded",
+		get: func(w *store.World) any {
+			if profile := store.Find(w.InstanceProfiles, "kubernetes-worker"); profile != nil && profile.Role != "" {
+				return profile.Role
+			}
+			return nil
+		},
+		// Foreign ones are the cases of the profile, and so is another role.
+		edited: map[string]handmade{
+			"removed": {
+				change:  func(w *store.World) { store.Find(w.InstanceProfiles, "kubernetes-worker").Role = "" },
+				differs: true,
 			},
 		},
 	},
@@ -412,11 +515,12 @@ var objects = map[string]object{
 			}},
 			"tagged for another cluster too": {
 				change: func(w *store.World) { groupOf(w).Tags["kubernetes.io/cluster/staging"] = "shared" },
-				stops:  "has the tag of the cluster staging", left: true,
+				stops:  "has the tag of the cluster staging", left: true, differs: true,
 			},
 			"without the mark": {change: func(w *store.World) { delete(groupOf(w).Tags, markKey) }, left: true},
 			"without the cluster's tag": {
-				change: func(w *store.World) { delete(groupOf(w).Tags, "kubernetes.io/cluster/prod") },
+				change:  func(w *store.World) { delete(groupOf(w).Tags, "kubernetes.io/cluster/prod") },
+				differs: true,
 			},
 		},
 	},
@@ -425,13 +529,24 @@ var objects = map[string]object{
 		create: "AuthorizeSecurityGroupIngress", remove: "RevokeSecurityGroupIngress", read: "DescribeSecurityGroups",
 		limit: "RulesPerSecurityGroupLimitExceeded",
 		get:   natsRule,
-		// Before prepare there is no group that a rule could name.
+		// Before prepare there is a group that a rule can name only if the file has its id.
+		foreign: map[string]handmade{
+			"made by hand": {
+				change: func(w *store.World) { handmadeRules(w, "NATS") }, left: true, listed: handmadeGroupID,
+			},
+		},
+		another: map[string]handmade{
+			"created by prepare": {
+				change: func(w *store.World) { handmadeRules(w, "Created by cloud-preflight for the cluster staging") },
+				left:   true, listed: handmadeGroupID,
+			},
+		},
 		edited: map[string]handmade{
 			"made by hand": {
 				change: func(w *store.World) { w.SecurityGroups[0].Ingress[0].Description = "NATS" },
 				left:   true, fails: "aws ec2 revoke-security-group-ingress",
 			},
-			"removed": {change: func(w *store.World) { w.SecurityGroups[0].Ingress = nil }},
+			"removed": {change: func(w *store.World) { w.SecurityGroups[0].Ingress = nil }, differs: true},
 		},
 	},
 	"tag on subnet": {
@@ -461,9 +576,12 @@ var objects = map[string]object{
 			},
 		},
 		edited: map[string]handmade{
-			"another value": {change: func(w *store.World) { setTag(w, "kubernetes.io/cluster/prod", "yes") }},
+			"another value": {
+				change: func(w *store.World) { setTag(w, "kubernetes.io/cluster/prod", "yes") }, differs: true,
+			},
 			"removed": {
-				change: func(w *store.World) { delete(nodeSubnet(w).Tags, "kubernetes.io/cluster/prod") },
+				change:  func(w *store.World) { delete(nodeSubnet(w).Tags, "kubernetes.io/cluster/prod") },
+				differs: true,
 			},
 		},
 	},
@@ -505,7 +623,18 @@ func handmadeGroup(w *store.World, tags store.Tags) {
 	w.SecurityGroups = append(w.SecurityGroups, store.SecurityGroup{
 		ID: handmadeGroupID, Name: "kubernetes-prod", Description: "mine", VPC: awssim.LabVPC, Tags: tags,
 		Ingress: []store.Rule{{Protocol: "tcp", FromPort: 443, ToPort: 443, CIDR: "192.0.2.0/24"}},
+		Egress:  []store.Rule{{Protocol: "-1", CIDR: "0.0.0.0/0"}},
 	})
+}
+
+// handmadeRules are those of the Director's group for a group that prepare did not create.
+func handmadeRules(w *store.World, description string) {
+	handmadeGroup(w, store.Tags{})
+	for _, port := range []int{4222, 25250} {
+		w.SecurityGroups[0].Ingress = append(w.SecurityGroups[0].Ingress, store.Rule{
+			Protocol: "tcp", FromPort: port, ToPort: port, Group: handmadeGroupID, Description: description,
+		})
+	}
 }
 
 func natsRule(w *store.World) any {
@@ -547,6 +676,7 @@ func TestOwnership(t *testing.T) {
 			t.Run("denied", func(t *testing.T) { testError(t, o, "AccessDenied") })
 			t.Run("unseen", func(t *testing.T) { testUnseen(t, o) })
 			t.Run("answer lost", func(t *testing.T) { testLost(t, o) })
+			t.Run("answer to a read lost", func(t *testing.T) { testLostReads(t, o) })
 			t.Run("killed", func(t *testing.T) { testKilled(t, o) })
 		})
 	}
@@ -587,12 +717,18 @@ func testOurs(t *testing.T, o object) {
 	if result, text := op.check(); result != string(preflight.RunPassed) {
 		t.Errorf("account: %s\n%s", result, text)
 	}
+	out, err := op.dryDelete()
+	if err != nil || !strings.Contains(out, "would delete  "+o.what) || strings.Contains(out, "\ndeleted") ||
+		!strings.Contains(out, "would leave   tag kubernetes.io/role/elb") {
+		t.Errorf("delete --dry-run: %v\n%s", err, out)
+	}
 	if worldText(t, op.sim) != prepared {
 		t.Error("the account has changed")
 	}
-	out, err := op.delete()
+	out, err = op.delete()
 	if err != nil || !strings.Contains(out, "deleted       "+o.what) ||
-		!strings.Contains(out, "left          tag kubernetes.io/role/internal-elb") {
+		!strings.Contains(out, "left          tag kubernetes.io/role/internal-elb") ||
+		!strings.Contains(out, "left          tag kubernetes.io/role/elb") {
 		t.Errorf("delete: %v\n%s", err, out)
 	}
 	if got := o.get(op.sim.World()); !reflect.DeepEqual(got, absent) {
@@ -605,8 +741,16 @@ func testForeign(t *testing.T, o object, c handmade) {
 	world := ownershipWorld()
 	c.change(world)
 	op := newOperator(t, world)
+	if c.listed != "" {
+		op.edit("security_group: sg-0aaaaaaaaaaaaaaaa", "security_group: "+c.listed)
+	}
 	made := o.get(op.sim.World())
 	before := worldText(t, op.sim)
+	if c.stops == "" {
+		if out, err := op.dryRun(); err != nil || worldText(t, op.sim) != before {
+			t.Errorf("dry run: %v\n%s", err, out)
+		}
+	}
 	if c.stops != "" {
 		out, err := op.dryRun()
 		if err == nil || !strings.Contains(err.Error(), c.stops) || !strings.Contains(out, "would stop    ") ||
@@ -632,6 +776,9 @@ func testForeign(t *testing.T, o object, c handmade) {
 	if out, err := op.prepare(c.adopt...); err != nil {
 		t.Fatalf("prepare: %v\n%s", err, out)
 	}
+	if result, text := op.check(); result != string(preflight.RunPassed) {
+		t.Errorf("account: %s\n%s", result, text)
+	}
 	if out, err := op.delete(); err != nil {
 		t.Errorf("delete: %v\n%s", err, out)
 	}
@@ -651,11 +798,21 @@ func testEdited(t *testing.T, o object, c handmade) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	wanted := func(err error) bool {
+		return c.stops == "" && err == nil || c.stops != "" && err != nil && strings.Contains(err.Error(), c.stops)
+	}
+	if out, err := op.dryRun(); !wanted(err) {
+		t.Errorf("dry run: %v, want %q\n%s", err, c.stops, out)
+	}
+	result, text := op.check()
+	if (result == string(preflight.RunFailed)) != c.differs || c.differs && !strings.Contains(text, c.stops) {
+		t.Errorf("account: %s, want %q\n%s", result, c.stops, text)
+	}
+	if worldText(t, op.sim) != before {
+		t.Error("the account has changed")
+	}
 	out, err := op.prepare()
-	switch {
-	case c.stops == "" && err != nil:
-		t.Errorf("prepare: %v\n%s", err, out)
-	case c.stops != "" && (err == nil || !strings.Contains(err.Error(), c.stops) || worldText(t, op.sim) != before):
+	if !wanted(err) || c.stops != "" && worldText(t, op.sim) != before {
 		t.Errorf("prepare: %v, want %q\n%s", err, c.stops, out)
 	}
 	if c.adopt != nil {
@@ -693,10 +850,13 @@ func testError(t *testing.T, o object, code string) {
 	if err == nil || !strings.Contains(err.Error(), code) {
 		t.Errorf("prepare: %v\n%s", err, out)
 	}
-	op.sim.ClearFaults()
+	if out, err := op.dryRun(); err != nil || !strings.Contains(out, "would create  "+o.what) {
+		t.Errorf("dry run: %v\n%s", err, out)
+	}
 	if result, text := op.check(); result != string(preflight.RunFailed) {
 		t.Errorf("account: %s\n%s", result, text)
 	}
+	op.sim.ClearFaults()
 	op.mustPrepare()
 	refuse(o.remove)
 	if out, err := op.delete(); err == nil || !strings.Contains(err.Error(), code) {
@@ -758,6 +918,31 @@ func testLost(t *testing.T, o object) {
 	}
 }
 
+// testLostReads has answers get lost that the commands read, which change nothing then.
+func testLostReads(t *testing.T, o object) {
+	op := newOperator(t, ownershipWorld())
+	op.lost = o.read
+	if out, err := op.dryRun(); err != nil || !strings.Contains(out, "would create  "+o.what) {
+		t.Errorf("dry run: %v\n%s", err, out)
+	}
+	op.mustPrepare()
+	prepared := worldText(t, op.sim)
+	op.lost = o.read
+	if result, text := op.check(); result != string(preflight.RunPassed) {
+		t.Errorf("account: %s\n%s", result, text)
+	}
+	op.fault(awssim.Fault{Action: "*:" + o.read, Kind: awssim.FaultTruncate})
+	if result, text := op.check(); result == string(preflight.RunPassed) {
+		t.Errorf("account: %s\n%s", result, text)
+	}
+	if out, err := op.dryRun(); err == nil {
+		t.Errorf("dry run: %v\n%s", err, out)
+	}
+	if worldText(t, op.sim) != prepared {
+		t.Error("the account has changed")
+	}
+}
+
 // testKilled ends the command after each call, and runs it again.
 func testKilled(t *testing.T, o object) {
 	op := newOperator(t, ownershipWorld())
@@ -766,6 +951,12 @@ func testKilled(t *testing.T, o object) {
 		t.Errorf("prepare was not killed: %v\n%s", err, out)
 	}
 	op.after = ""
+	if out, err := op.dryRun(); err != nil || !strings.Contains(out, "would create  ") {
+		t.Errorf("dry run: %v\n%s", err, out)
+	}
+	if result, text := op.check(); result != string(preflight.RunFailed) {
+		t.Errorf("account: %s\n%s", result, text)
+	}
 	op.mustPrepare()
 	if result, text := op.check(); result != string(preflight.RunPassed) {
 		t.Errorf("account: %s\n%s", result, text)
@@ -775,6 +966,9 @@ func testKilled(t *testing.T, o object) {
 		t.Errorf("delete was not killed: %v\n%s", err, out)
 	}
 	op.after = ""
+	if out, err := op.dryDelete(); err != nil || !strings.Contains(out, "would delete  ") {
+		t.Errorf("delete --dry-run: %v\n%s", err, out)
+	}
 	if out, err := op.delete(); err != nil {
 		t.Errorf("delete: %v\n%s", err, out)
 	}
