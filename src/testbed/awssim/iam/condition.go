@@ -3,6 +3,8 @@ package iam
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -128,6 +130,20 @@ func (op operator) one(want []string, value string) bool {
 
 // Conditions maps operator (StringEquals) to condition key (aws:ResourceTag/team) to accepted values.
 type Conditions map[string]map[string]Strings
+
+// ConditionKeys are the keys of all conditions in policies, sorted, each once.
+func ConditionKeys(policies []Policy) []string {
+	var all []string
+	for _, p := range policies {
+		for _, s := range p.Statement {
+			for _, keys := range s.Condition {
+				all = slices.AppendSeq(all, maps.Keys(keys))
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
 
 // Strings is a list that documents can write as a single string (or, in conditions, as a bool).
 type Strings []string

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"net/url"
 	"slices"
+	"strings"
 
 	"kubernetes-release/testbed/awssim/api"
 	"kubernetes-release/testbed/awssim/iam"
@@ -87,9 +88,10 @@ type simulatePrincipalPolicyOutput struct {
 }
 
 type evaluationResult struct {
-	EvalActionName   string
-	EvalDecision     string
-	EvalResourceName string
+	EvalActionName       string
+	EvalDecision         string
+	EvalResourceName     string
+	MissingContextValues []string `xml:"MissingContextValues>member"`
 }
 
 var decisionNames = map[iam.Decision]string{
@@ -99,7 +101,7 @@ var decisionNames = map[iam.Decision]string{
 }
 
 // simulatePrincipalPolicy evaluates each action on each resource with a role's policies. As on AWS, the context is only
-// what the request specifies.
+// what the request specifies, and each result lists the keys that the request lacks of all statements.
 func simulatePrincipalPolicy(c *api.Call, in simulatePrincipalPolicyInput) (*simulatePrincipalPolicyOutput, error) {
 	if err := c.Allow(api.Target{ARN: in.PolicySourceArn}); err != nil {
 		return nil, err
@@ -136,12 +138,17 @@ func simulatePrincipalPolicy(c *api.Call, in simulatePrincipalPolicyInput) (*sim
 	if len(resources) == 0 {
 		resources = []string{"*"}
 	}
+	missing := slices.DeleteFunc(iam.ConditionKeys(policies), func(key string) bool {
+		return slices.ContainsFunc(
+			in.ContextEntries, func(e contextEntry) bool { return strings.EqualFold(e.ContextKeyName, key) },
+		)
+	})
 	out := &simulatePrincipalPolicyOutput{}
 	for _, action := range in.ActionNames {
 		for _, resource := range resources {
 			decision := iam.Evaluate(policies, iam.Request{Action: action, Resource: resource, Context: context})
 			out.EvaluationResults = append(
-				out.EvaluationResults, evaluationResult{action, decisionNames[decision], resource},
+				out.EvaluationResults, evaluationResult{action, decisionNames[decision], resource, missing},
 			)
 		}
 	}
