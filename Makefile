@@ -287,6 +287,7 @@ bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once, 
 	  $(PROGRAMS) go test -count=1 -timeout 40m -run 'TestRealCloudController$$' -v . -args -real 50 | grep -v '^ *--- PASS\|^=== '; \
 	  else echo "Left out: 50 random accounts with the real cloud controller; make components builds it"; fi
 	@cd src/testbed/preflight && go test -count=1 -timeout 120m -run 'TestAdviceLeadsToAPass$$' -v . -args -advice-accounts 10000 | grep -v '^ *--- PASS\|^=== '
+	@cd src/testbed/preflight && go test -count=1 -timeout 120m -run 'TestAccountAdviceLeadsToAPass$$' -v . -args -advice-accounts 1000 | grep -v '^ *--- PASS\|^=== '
 bench-joins: release ## Measure joins a second and the time to a certificate under attack against the same without one
 	@cd src/helpers && $(PROGRAMS) go test -run '^$$' -bench JoinsUnderAttack -benchtime 1x ./join | \
 	  $(FIGURES)

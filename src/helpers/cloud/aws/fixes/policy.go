@@ -140,7 +140,7 @@ const OfOrganization = "nothing, if the organization's policies (SCPs) allow the
 // Deny is the fix for an action that a policy denies explicitly to the machine's role.
 func Deny(f *facts.Facts) preflight.Fix { return DenyOf(f, "role", f.RoleName()) }
 
-// DenyOf is that fix for a role, or for a user, which no other policy can allow the action.
+// DenyOf is that fix for a role or a user, whom no other policy can allow the action.
 func DenyOf(f *facts.Facts, kind, name string) preflight.Fix {
 	operations := []string{"list-" + kind + "-policies", "list-attached-" + kind + "-policies"}
 	if kind == "user" {
@@ -150,9 +150,10 @@ func DenyOf(f *facts.Facts, kind, name string) preflight.Fix {
 	for _, operation := range operations {
 		lines = append(lines, AWS(f, "iam", operation, "--"+kind+"-name", name))
 	}
-	return ByCommand(denyText, lines...)
+	return ByCommand(DenyText, lines...)
 }
 
-const denyText = "change the statement with the effect Deny, which is in one of the policies, the permissions " +
+// DenyText is what to do about it, in front of commands.
+const DenyText = "change the statement with the effect Deny, which is in one of the policies, the permissions " +
 	"boundary, or a policy of the organization or VPC endpoint; an additional policy cannot allow the action. To " +
 	"list the policies:"
