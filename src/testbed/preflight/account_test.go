@@ -641,6 +641,9 @@ func TestDirectorWithAnotherPolicy(t *testing.T) {
 	}
 }
 
+// iamCommand is a command of the AWS CLI with its first option.
+const iamCommand = "aws iam %s --region us-east-1 --%s"
+
 // TestDirectorWithLongPolicies: IAM allows 2,048 characters to the inline policies of a user.
 func TestDirectorWithLongPolicies(t *testing.T) {
 	world := emptyAccount()
@@ -651,8 +654,9 @@ func TestDirectorWithLongPolicies(t *testing.T) {
 	sim, _ := simulateAccount(t, world)
 	file := variablesFile(t)
 	code, stdout, stderr := prepare(t, file)
-	if code != 1 || !strings.Contains(stderr, "aws iam create-policy --region us-east-1 --policy-name kubernetes-pass-role-prod") ||
-		!strings.Contains(stderr, "aws iam attach-user-policy --region us-east-1 --user-name bosh --policy-arn arn:aws:iam::") {
+	create := fmt.Sprintf(iamCommand, "create-policy", "policy-name kubernetes-pass-role-prod")
+	attach := fmt.Sprintf(iamCommand, "attach-user-policy", "user-name bosh --policy-arn arn:aws:iam::")
+	if code != 1 || !strings.Contains(stderr, create) || !strings.Contains(stderr, attach) {
 		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 	if err := sim.Update(func(w *store.World) error {
@@ -693,8 +697,9 @@ func TestRoleWithLongPolicies(t *testing.T) {
 		}}}
 	})
 	code, stdout, stderr := prepare(t, file)
-	if code != 1 || !strings.Contains(stderr, "aws iam create-policy --region us-east-1 --policy-name kubernetes-control") ||
-		!strings.Contains(stderr, "aws iam attach-role-policy --region us-east-1 --role-name kubernetes-control --policy-arn arn:") {
+	create := fmt.Sprintf(iamCommand, "create-policy", "policy-name kubernetes-control")
+	attach := fmt.Sprintf(iamCommand, "attach-role-policy", "role-name kubernetes-control --policy-arn arn:")
+	if code != 1 || !strings.Contains(stderr, create) || !strings.Contains(stderr, attach) {
 		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 	update(func(policies map[string]iam.Policy) { policies["managed"] = generated })

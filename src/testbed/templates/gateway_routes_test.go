@@ -11,8 +11,8 @@ import (
 	"kubernetes-release/internal/eventually"
 )
 
-// stoppingRules are rules of an HTTPRoute with which the controller changes nothing of the Gateway any more, and what it
-// says about it.
+// stoppingRules are rules of an HTTPRoute with which the controller changes nothing of the Gateway any more, and what
+// it says about it.
 var stoppingRules = map[string]struct{ rule, event string }{
 	"request-headers": {
 		`{filters: [{type: RequestHeaderModifier, requestHeaderModifier: {add: [{name: a, value: b}]}}],

@@ -17,8 +17,8 @@ import (
 	"kubernetes-release/testbed/awssim/store"
 )
 
-// TestPodTargets: without addresses of the VPC, the controller registers pods as targets and opens nothing for them. Only
-// a TargetGroupBinding has an Event, as docs/load-balancers.md says.
+// TestPodTargets: without addresses of the VPC, the controller registers pods as targets and opens nothing for them.
+// Only a TargetGroupBinding has an Event, as docs/load-balancers.md says.
 func TestPodTargets(t *testing.T) {
 	b := startBalancers(t)
 	b.startController()
