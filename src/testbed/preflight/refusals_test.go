@@ -75,7 +75,7 @@ func TestRefusedAdvice(t *testing.T) {
 					})
 				})
 			},
-			"aws iam list-attached-user-policies --user-name bosh", false,
+			"aws iam list-attached-user-policies --region us-east-1 --user-name bosh", false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
