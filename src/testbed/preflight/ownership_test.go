@@ -131,10 +131,14 @@ func (o *operator) check() (result, text string) {
 	if err != nil {
 		return "error", err.Error()
 	}
+	seen := map[string]bool{}
 	for _, r := range report.Results {
 		for _, f := range r.Findings {
 			for _, fix := range f.Fix {
-				o.checkAdvice(fix)
+				if key := fmt.Sprint(fix); !seen[key] {
+					seen[key] = true
+					o.checkAdvice(fix)
+				}
 			}
 		}
 	}
@@ -658,6 +662,9 @@ func ownershipWorld() *store.World { return awssim.EmptyWorld(netip.MustParsePre
 
 // TestOwnership: what prepare did not create it neither changes nor deletes, and what it did create it finds again.
 func TestOwnership(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes minutes with the race detector")
+	}
 	for name, o := range objects {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
