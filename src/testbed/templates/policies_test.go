@@ -111,26 +111,30 @@ func TestPoliciesOfDeployments(t *testing.T) {
 	for name, test := range map[string]struct {
 		ops  []string
 		want []string
+		vars []string
 	}{
-		"default":        {nil, plain},
-		"AWS":            {[]string{"aws.yml"}, onAWS},
-		"tenants":        {[]string{"restrict-tenants.yml"}, slices.Concat(plain, tenants)},
-		"tenants on AWS": {[]string{"aws.yml", "restrict-tenants.yml"}, slices.Concat(onAWS, tenants, services)},
-		"tenants on OpenStack": {
-			[]string{"openstack.yml", "restrict-tenants.yml"}, slices.Concat(onAWS, tenants, services),
+		"default": {want: plain},
+		"AWS":     {ops: []string{"aws.yml"}, want: onAWS},
+		"tenants": {ops: []string{"restrict-tenants.yml"}, want: slices.Concat(plain, tenants)},
+		"tenants on AWS": {
+			ops: []string{"aws.yml", "restrict-tenants.yml"}, want: slices.Concat(onAWS, tenants, services),
 		},
-		"Gateways": {[]string{"aws.yml", controller, gateway}, slices.Concat(onAWS, finalizer)},
+		"tenants on OpenStack": {
+			ops: []string{"openstack.yml", "restrict-tenants.yml"}, want: slices.Concat(onAWS, tenants, services),
+			vars: openstackVars,
+		},
+		"Gateways": {ops: []string{"aws.yml", controller, gateway}, want: slices.Concat(onAWS, finalizer)},
 		"tenants with Ingresses": {
-			[]string{"aws.yml", controller, "restrict-tenants.yml"},
-			slices.Concat(onAWS, finalizer, tenants, services, balancers),
+			ops:  []string{"aws.yml", controller, "restrict-tenants.yml"},
+			want: slices.Concat(onAWS, finalizer, tenants, services, balancers),
 		},
 		"tenants with Gateways": {
-			[]string{"aws.yml", controller, gateway, "restrict-tenants.yml"},
-			slices.Concat(onAWS, finalizer, tenants, services, balancers, gateways),
+			ops:  []string{"aws.yml", controller, gateway, "restrict-tenants.yml"},
+			want: slices.Concat(onAWS, finalizer, tenants, services, balancers, gateways),
 		},
 	} {
 		slices.Sort(test.want)
-		if got := policiesOf(t, deployment{ops: test.ops}); !slices.Equal(got, test.want) {
+		if got := policiesOf(t, deployment{ops: test.ops, vars: test.vars}); !slices.Equal(got, test.want) {
 			t.Errorf("%s: the policies are\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(test.want, "\n"))
 		}
 	}
