@@ -252,7 +252,7 @@ func (a *Account) conditionOfTrust(ctx context.Context, name string) *preflight.
 	}
 	return &preflight.Finding{
 		Resource: "IAM role " + name, Wanted: "a trust policy that lets EC2 assume it",
-		Found: "it does under a condition, which could not be judged: " + condition, Advisory: true,
+		Found: "it does under a condition, which could not be checked: " + condition, Advisory: true,
 		Why: "VMs get no credentials if EC2 does not meet it",
 		Fix: []preflight.Fix{{
 			Text: "Nothing, if EC2 meets it, as it does aws:SourceAccount with the number of this account; otherwise " +
