@@ -119,7 +119,7 @@ func TestAccountAdviceLeadsToAPass(t *testing.T) {
 	} else {
 		accounts := *adviceAccounts
 		if accounts == 0 {
-			accounts = map[bool]int{true: 4, false: 15}[testing.Short()]
+			accounts = map[bool]int{true: 3, false: 6}[testing.Short()]
 		}
 		for n := range accounts {
 			seeds = append(seeds, *adviceFirst+uint64(n))
