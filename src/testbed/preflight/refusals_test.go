@@ -162,13 +162,17 @@ func TestUnseenExitCode(t *testing.T) {
 	}
 }
 
-// TestWrongNames: names of the Director are looked up before anything is created.
+// TestWrongNames: names of the Director, and the place of the group's id, are looked up before anything is created.
 func TestWrongNames(t *testing.T) {
 	for name, c := range map[string]struct{ old, replacement, want string }{
 		"user": {"user/bosh", "user/bsoh", "IAM has no user bsoh: correct director_iam in"},
 		"role": {"user/bosh", "role/bosh", "IAM has no role bosh: correct director_iam in"},
 		"group": {
 			awssim.DirectorSecurityGroup, "sg-0123456789abcdef0", "there is no security group sg-0123456789abcdef0",
+		},
+		"a file that cannot be edited": {
+			"security_group: sg-0aaaaaaaaaaaaaaaa", "group: &g sg-0aaaaaaaaaaaaaaaa\nsecurity_group: *g",
+			"security_group cannot be replaced there: its value is an alias",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

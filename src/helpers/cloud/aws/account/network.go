@@ -93,10 +93,13 @@ func (a *Account) useNamesake(id string, tags map[string]string) {
 }
 
 // mayCreateGroup is the reason not to create a group, and not to use the one of that name either: it is somebody
-// else's, or the file has the id of a group that is not in the VPC, which may be a mistake.
+// else's, the file has the id of a group that is not in the VPC, which may be a mistake, or its id cannot be written.
 func (a *Account) mayCreateGroup(context.Context) error {
-	if a.groupConflict != nil || a.SecurityGroup == a.group || a.SecurityGroup == noGroup {
+	switch {
+	case a.groupConflict != nil:
 		return a.groupConflict
+	case a.SecurityGroup == a.group || a.SecurityGroup == noGroup:
+		return a.mayWriteGroup()
 	}
 	existing := ""
 	if a.group != "" {

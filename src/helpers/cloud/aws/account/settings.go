@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"kubernetes-release/internal/atomicfile"
 )
 
 // Settings are the variables of the cloud config (manifests/cloud-config/aws-vars.yml) that say what the account must
@@ -136,21 +138,47 @@ func (s *Settings) subnets() []string {
 // groupName is the name of a security group that Prepare creates.
 func (s *Settings) groupName() string { return "kubernetes-" + s.Cluster }
 
-var groupLine = regexp.MustCompile(`(?m)^security_group:.*$`)
+// withGroup is the text of the file with another id of the security group.
+func (s *Settings) withGroup(id string) ([]byte, error) {
+	text, err := os.ReadFile(s.File)
+	if err != nil {
+		return nil, err
+	}
+	changed, err := withValue(text, "security_group", id)
+	if err != nil {
+		return nil, fmt.Errorf(
+			"%s: security_group cannot be replaced there: %w. Write its id there as a plain or quoted text, and repeat",
+			s.File, err,
+		)
+	}
+	return changed, nil
+}
+
+// mayWriteGroup is the reason why writeGroup would fail.
+func (s *Settings) mayWriteGroup() error {
+	if _, err := s.withGroup(noGroup); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(s.File, os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("the id of the security group must be written to the file: %w", err)
+	}
+	return file.Close()
+}
 
 // writeGroup replaces the id of the security group in the file and leaves everything else as it is.
 func (s *Settings) writeGroup(id string) error {
-	text, err := os.ReadFile(s.File)
+	changed, err := s.withGroup(id)
 	if err != nil {
 		return err
 	}
-	info, err := os.Stat(s.File)
+	file, err := filepath.EvalSymlinks(s.File)
 	if err != nil {
 		return err
 	}
-	changed := groupLine.ReplaceAllString(string(text), "security_group: "+id)
-	if !strings.Contains(changed, id) {
-		return fmt.Errorf("%s has no line 'security_group: ID'; add it: security_group: %s", s.File, id)
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
 	}
-	return os.WriteFile(s.File, []byte(changed), info.Mode().Perm())
+	return atomicfile.Write(file, changed, info.Mode().Perm())
 }
