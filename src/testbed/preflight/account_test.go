@@ -920,6 +920,9 @@ func TestTerraform(t *testing.T) {
 // TestCheckNetwork: each mistake in route tables, network ACLs and rules between nodes is found, and its commands
 // remove it. Repeated they change nothing.
 func TestCheckNetwork(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the AWS CLI a hundred times")
+	}
 	sim, _ := simulateAccount(t, awssim.EmptyWorld(netip.MustParsePrefix("10.0.0.0/16")))
 	file := variablesFile(t)
 	if code, stdout, stderr := prepare(t, file); code != 0 {

@@ -1108,14 +1108,19 @@ func TestAccountRedacts(t *testing.T) {
 	const token = "a-session-token-that-nobody-may-see"
 	sim, _ := simulateAccount(t, ownershipWorld())
 	t.Setenv("AWS_SESSION_TOKEN", token)
-	if err := sim.InjectFault(awssim.Fault{
-		Action: "*:*", Kind: awssim.FaultError, Code: "SignatureDoesNotMatch", Status: 403,
-		Message: "x-amz-security-token:" + token + " " + awssim.LabSecretAccessKey,
-	}); err != nil {
-		t.Fatal(err)
+	inject := func(action string) {
+		t.Helper()
+		if err := sim.InjectFault(awssim.Fault{
+			Action: action, Kind: awssim.FaultError, Code: "SignatureDoesNotMatch", Status: 403,
+			Message: "x-amz-security-token:" + token + " " + awssim.LabSecretAccessKey,
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
+	inject("*:*")
 	file := variablesFile(t)
-	for _, args := range [][]string{{}, {"prepare"}, {"prepare", "--dry-run"}, {"prepare", "--delete"}, {"terraform"}} {
+	run := func(args ...string) {
+		t.Helper()
 		code, stdout, stderr := account(t, append(args, "--vars", file, "--cluster", "prod")...)
 		all := stdout + stderr
 		if code == 0 || strings.Contains(all, token) || strings.Contains(all, awssim.LabSecretAccessKey) ||
@@ -1123,6 +1128,13 @@ func TestAccountRedacts(t *testing.T) {
 			t.Errorf("%v: exit code %d\n%s", args, code, all)
 		}
 	}
+	for _, args := range [][]string{{}, {"prepare"}, {"prepare", "--dry-run"}, {"prepare", "--delete"}, {"terraform"}} {
+		run(args...)
+	}
+	sim.ClearFaults()
+	inject("ec2:DescribeNetworkAcls") // which is in the report
+	run()
+	run("--output", "json")
 }
 
 // TestCheckAsksOnce: what does not change while the account is checked is asked once.
