@@ -23,8 +23,7 @@ const maxGap = 5 * time.Second
 // maxDropped is how many writes etcd may drop, which no client repeats (decision 16): one each time its leader moves.
 const maxDropped = 3
 
-// checkUnnoticed looks at what clients built on client-go notice of a deploy, which repeat what is refused with
-// Retry-After. The probe's report says what one that retries nothing has seen.
+// checkUnnoticed looks at what clients built on client-go notice of a deploy.
 func checkUnnoticed(t *testing.T, report apiprobe.Report) {
 	t.Helper()
 	checkNothingFailed(t, report)
@@ -35,8 +34,7 @@ func checkUnnoticed(t *testing.T, report apiprobe.Report) {
 
 func checkNothingFailed(t *testing.T, report apiprobe.Report) {
 	t.Helper()
-	dropped := report.Writes.Failed - report.Writes.Refused
-	if n := report.Noticed(); n > min(dropped, maxDropped) {
+	if n := report.Failures(); n > min(report.Writes.Failed, maxDropped) {
 		t.Errorf("a client has noticed what happened meanwhile: %d failures", n)
 	}
 }

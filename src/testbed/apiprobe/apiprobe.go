@@ -1,5 +1,6 @@
-// Package apiprobe uses the Kubernetes API as a client that keeps its connection and retries nothing, and measures what
-// an update of the cluster does to it: failed requests of each kind, and the longest time without a successful one.
+// Package apiprobe uses the Kubernetes API as clients built on client-go do, and beside them as one that retries nothing,
+// and measures what an update of the cluster does to both: failed requests of each kind, and the longest time without a
+// successful one.
 package apiprobe
 
 import (
@@ -23,8 +24,10 @@ const (
 	Namespace = metav1.NamespaceDefault
 	label     = "api-probe"
 
-	readInterval  = 50 * time.Millisecond
-	writeInterval = 100 * time.Millisecond
+	// interval is the time between two requests of a kind.
+	interval = 100 * time.Millisecond
+	// defaultRetries is how often client-go repeats a request that is refused with Retry-After (NewRequest).
+	defaultRetries = 10
 	// requestTimeout bounds a request: one that takes longer has failed.
 	requestTimeout = 30 * time.Second
 	// catchUpTimeout bounds the wait for the watch's last events.
@@ -35,19 +38,25 @@ const (
 
 // Report is what a probe has measured.
 type Report struct {
-	Reads  Requests `json:"reads"`
-	Writes Requests `json:"writes"`
-	Watch  Watch    `json:"watch"`
+	// Client is a client with the defaults of client-go, which repeats a request that is refused with Retry-After.
+	Client
+	Watch Watch `json:"watch"`
+	// Once is a client that sends each request once.
+	Once Client `json:"once"`
 	// Lost are acknowledged writes whose object does not exist, or has other content, at the end.
 	Lost []string `json:"lost,omitempty"`
+}
+
+// Client is what one client has measured.
+type Client struct {
+	Reads  Requests `json:"reads"`
+	Writes Requests `json:"writes"`
 }
 
 // Requests are those of one kind.
 type Requests struct {
 	Sent   int `json:"sent"`
 	Failed int `json:"failed"`
-	// Refused are those of Failed that were answered with Retry-After, which clients built on client-go repeat.
-	Refused int `json:"refused"`
 	// LongestGap is the longest time without a successful response.
 	LongestGap Duration `json:"longest_gap"`
 	GapEnded   string   `json:"gap_ended,omitempty"`
@@ -88,15 +97,12 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Failures is the number of failures of all kinds.
+// Failures is the number of failures that clients built on client-go notice.
 func (r Report) Failures() int {
 	return r.Reads.Failed + r.Writes.Failed + r.Watch.Failed + r.Watch.Missed + len(r.Lost)
 }
 
-// Noticed is the number of failures that clients built on client-go notice.
-func (r Report) Noticed() int { return r.Failures() - r.Reads.Refused - r.Writes.Refused }
-
-// LongestGap is the longest of the report's gaps.
+// LongestGap is the longest of the gaps that clients built on client-go notice.
 func (r Report) LongestGap() time.Duration {
 	return time.Duration(max(r.Reads.LongestGap, r.Writes.LongestGap, r.Watch.LongestLag))
 }
@@ -107,10 +113,13 @@ func (r Report) String() string {
 	for _, kind := range []struct {
 		name string
 		Requests
-	}{{"reads", r.Reads}, {"writes", r.Writes}} {
+	}{
+		{"reads", r.Reads}, {"writes", r.Writes},
+		{"reads without retries", r.Once.Reads}, {"writes without retries", r.Once.Writes},
+	} {
 		fmt.Fprintf(
-			&b, "%s: %d of %d failed, %d of them refused with Retry-After, longest gap %s (until %s), slowest %s\n",
-			kind.name, kind.Failed, kind.Sent, kind.Refused, text(kind.LongestGap), kind.GapEnded, text(kind.Slowest),
+			&b, "%s: %d of %d failed, longest gap %s (until %s), slowest %s\n",
+			kind.name, kind.Failed, kind.Sent, text(kind.LongestGap), kind.GapEnded, text(kind.Slowest),
 		)
 		writeLines(&b, kind.Slow)
 		writeLines(&b, kind.Errors)
@@ -147,6 +156,8 @@ func Run(ctx context.Context, config *rest.Config, started func()) (Report, erro
 		run:     fmt.Sprintf("%s-%d", label, time.Now().UnixMilli()),
 		written: map[string]time.Time{},
 	}
+	p.patient = &sender{probe: p, kind: "patient", retries: defaultRetries}
+	p.once = &sender{probe: p, kind: "once"}
 	defer p.cleanUp(context.WithoutCancel(ctx))
 	version, err := p.begin(ctx)
 	if err != nil {
@@ -160,8 +171,10 @@ func Run(ctx context.Context, config *rest.Config, started func()) (Report, erro
 	}()
 	started()
 	var loops sync.WaitGroup
-	loops.Go(func() { p.repeat(ctx, readInterval, &p.reads, p.read) })
-	loops.Go(func() { p.repeat(ctx, writeInterval, &p.writes, p.write) })
+	for _, c := range []*sender{p.patient, p.once} {
+		loops.Go(func() { repeat(ctx, &c.reads, c.read) })
+		loops.Go(func() { repeat(ctx, &c.writes, c.write) })
+	}
 	loops.Wait()
 	_ = poll.Within(watching, catchUpTimeout, 100*time.Millisecond, func(context.Context) error { return p.unseen() })
 	stopWatch()
@@ -170,10 +183,10 @@ func Run(ctx context.Context, config *rest.Config, started func()) (Report, erro
 }
 
 type probe struct {
-	client kubernetes.Interface
-	run    string // prefix of the objects' names, and value of their label
-	reads  counter
-	writes counter
+	client  kubernetes.Interface
+	run     string // prefix of the objects' names, and value of their label
+	patient *sender
+	once    *sender
 
 	mutex   sync.Mutex
 	written map[string]time.Time // acknowledged writes, by name, that the watch has not reported yet
@@ -189,7 +202,7 @@ func (p *probe) begin(ctx context.Context) (version string, err error) {
 		list, err := p.client.CoreV1().Secrets(Namespace).List(ctx, p.selector())
 		if err == nil {
 			version = list.ResourceVersion
-			err = p.read(ctx, "")
+			err = p.patient.read(ctx, 0)
 		}
 		return err
 	})
@@ -200,11 +213,17 @@ func (p *probe) selector() metav1.ListOptions {
 	return metav1.ListOptions{LabelSelector: label + "=" + p.run}
 }
 
-// repeat sends a request at each tick, whether or not earlier ones have been answered, until ctx ends, and waits for
-// all answers.
-func (p *probe) repeat(
-	ctx context.Context, interval time.Duration, count *counter, request func(context.Context, string) error,
-) {
+// sender sends the requests of one client.
+type sender struct {
+	probe         *probe
+	kind          string // part of the names of its objects
+	retries       int    // for a response with Retry-After
+	reads, writes counter
+}
+
+// repeat sends a numbered request at each tick, whether or not earlier ones have been answered, until ctx ends, and
+// waits for all answers.
+func repeat(ctx context.Context, count *counter, request func(context.Context, int) error) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	count.begin()
@@ -217,41 +236,38 @@ func (p *probe) repeat(
 			return
 		case <-ticker.C:
 		}
-		name := fmt.Sprintf("%s-%d", p.run, n)
 		open.Go(func() {
 			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 			defer cancel()
 			traced, stages := trace(limited)
-			count.add(stages, request(traced, name))
+			count.add(stages, request(traced, n))
 		})
 	}
 }
 
 // read reads a small object of every cluster from etcd, not from the API server's cache.
-func (p *probe) read(ctx context.Context, _ string) error {
-	return p.client.CoreV1().RESTClient().Get().MaxRetries(0).Resource("namespaces").Name(Namespace).Do(ctx).Error()
+func (s *sender) read(ctx context.Context, _ int) error {
+	request := s.probe.client.CoreV1().RESTClient().Get().MaxRetries(s.retries)
+	return request.Resource("namespaces").Name(Namespace).Do(ctx).Error()
 }
 
 // write creates an object. A write that is sent again after it has succeeded would fail.
-func (p *probe) write(ctx context.Context, name string) error {
+func (s *sender) write(ctx context.Context, n int) error {
+	p := s.probe
+	name := fmt.Sprintf("%s-%s-%d", p.run, s.kind, n)
 	object := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{label: p.run}},
 		Data:       map[string][]byte{"name": []byte(name)},
 	}
-	err := p.client.CoreV1().
-		RESTClient().
-		Post().
-		MaxRetries(0).
-		Namespace(Namespace).
-		Resource("secrets").
-		Body(object).
-		Do(ctx).
-		Error()
+	request := p.client.CoreV1().RESTClient().Post().MaxRetries(s.retries).Namespace(Namespace)
+	err := request.Resource("secrets").Body(object).Do(ctx).Error()
 	if err == nil {
 		p.acknowledged(name)
 	}
 	return err
 }
+
+func (s *sender) result() Client { return Client{Reads: s.reads.result(), Writes: s.writes.result()} }
 
 func (p *probe) acknowledged(name string) {
 	p.mutex.Lock()
@@ -288,7 +304,7 @@ func (p *probe) report(ctx context.Context) (Report, error) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	p.watches.Missed, p.watches.Errors = len(p.written), p.last.list
-	r := Report{Reads: p.reads.result(), Writes: p.writes.result(), Watch: p.watches}
+	r := Report{Client: p.patient.result(), Watch: p.watches, Once: p.once.result()}
 	for _, name := range p.names {
 		if !exists[name] {
 			r.Lost = append(r.Lost, name)

@@ -1,7 +1,9 @@
 package apiprobe
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -16,8 +18,8 @@ import (
 	"kubernetes-release/internal/kubetest"
 )
 
-// TestCountsFailures puts a proxy before a real API server: it refuses some writes, ends watches, and answers no read
-// for a second.
+// TestCountsFailures puts a proxy before a real API server: it refuses some writes, breaks some others, ends watches, and
+// answers no read for a second.
 func TestCountsFailures(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{})
 	upstream := cluster.AdminConfig()
@@ -29,7 +31,8 @@ func TestCountsFailures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var writes, watches atomic.Int32
+	var watches atomic.Int32
+	var faults writeFaults
 	var started, held atomic.Int64 // since when it measures, and until when reads wait
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
@@ -38,9 +41,7 @@ func TestCountsFailures(t *testing.T) {
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case r.Method == http.MethodPost && writes.Add(1)%5 == 0:
-			w.Header().Set("Retry-After", "1")
-			http.Error(w, "shutting down", http.StatusTooManyRequests)
+		case r.Method == http.MethodPost && faults.answer(w, r):
 			return
 		case r.URL.Query().Get("watch") != "":
 			if watches.Add(1) == 2 {
@@ -70,12 +71,14 @@ func TestCountsFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("\n%s", report)
-	if report.Writes.Failed == 0 || report.Writes.Failed != int(writes.Load())/5 ||
-		!strings.Contains(report.Writes.Errors[0], "too many requests") {
-		t.Errorf("%d of %d writes failed: %q", report.Writes.Failed, writes.Load(), report.Writes.Errors)
+	if want := int(faults.broken.Load()); want == 0 || report.Writes.Failed != want ||
+		!strings.Contains(report.Writes.Errors[0], "unable to decode") {
+		t.Errorf("%d writes failed, want %d: %q", report.Writes.Failed, want, report.Writes.Errors)
 	}
-	if report.Writes.Refused != report.Writes.Failed {
-		t.Errorf("%d of %d failed writes were refused, want all", report.Writes.Refused, report.Writes.Failed)
+	once := report.Once.Writes
+	if want := int(faults.brokenOnce.Load()); once.Failed != want ||
+		!strings.Contains(strings.Join(once.Errors, "\n"), "too many requests") {
+		t.Errorf("%d writes without retries failed, want %d: %q", once.Failed, want, once.Errors)
 	}
 	if report.Reads.Failed != 0 || time.Duration(report.Reads.Slowest) < time.Second || report.Reads.LongestGap == 0 {
 		t.Errorf(
@@ -88,7 +91,7 @@ func TestCountsFailures(t *testing.T) {
 		t.Errorf("the slow reads are %q", report.Reads.Slow)
 	}
 	if report.Watch.Failed != 1 || report.Watch.Ended < 2 || report.Watch.Missed != 0 ||
-		report.Watch.Events != report.Writes.Sent-report.Writes.Failed {
+		report.Watch.Events != report.Writes.Sent-report.Writes.Failed+once.Sent-once.Failed {
 		t.Errorf("watch %+v of %d writes", report.Watch, report.Writes.Sent)
 	}
 	if len(report.Lost) != 0 {
@@ -99,6 +102,37 @@ func TestCountsFailures(t *testing.T) {
 	} else if again, err := Parse(parsed); err != nil || again.Failures() != report.Failures() {
 		t.Errorf("%v: %s", err, parsed)
 	}
+}
+
+// writeFaults refuses some writes, which client-go repeats, and breaks some.
+type writeFaults struct{ writes, broken, brokenOnce atomic.Int32 }
+
+// answer reports whether it has answered a write, which the API server does not see then.
+func (f *writeFaults) answer(w http.ResponseWriter, r *http.Request) bool {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return true
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	once := bytes.Contains(body, []byte("-once-"))
+	n := f.writes.Add(1)
+	switch {
+	case n%5 == 0:
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "shutting down", http.StatusTooManyRequests)
+	case n%7 == 0:
+		http.Error(w, "broken", http.StatusInternalServerError)
+		if !once {
+			f.broken.Add(1)
+		}
+	default:
+		return false
+	}
+	if once {
+		f.brokenOnce.Add(1)
+	}
+	return true
 }
 
 func TestTheSlowestRequestsAreKept(t *testing.T) {

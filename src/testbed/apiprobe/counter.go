@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // maxErrors is how many errors of a kind are kept.
@@ -44,9 +42,6 @@ func (c *counter) add(request *stages, err error) {
 	c.r.Sent++
 	if err != nil {
 		c.r.Failed++
-		if _, refused := apierrors.SuggestsClientDelay(err); refused {
-			c.r.Refused++
-		}
 		c.errors.add(sent, err)
 		return
 	}

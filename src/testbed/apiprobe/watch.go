@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"kubernetes-release/internal/poll"
 )
@@ -43,8 +42,7 @@ func (p *probe) watch(ctx context.Context, version string) {
 func (p *probe) watchOnce(ctx context.Context, version string) (string, error) {
 	options := p.selector()
 	options.ResourceVersion, options.Watch, options.AllowWatchBookmarks = version, true, true
-	w, err := p.client.CoreV1().RESTClient().Get().MaxRetries(0).Namespace(Namespace).Resource("secrets").
-		VersionedParams(&options, scheme.ParameterCodec).Watch(ctx)
+	w, err := p.client.CoreV1().Secrets(Namespace).Watch(ctx, options)
 	if err != nil {
 		return version, fmt.Errorf("start a watch: %w", err)
 	}

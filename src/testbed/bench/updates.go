@@ -124,7 +124,7 @@ func updateFigures(k kind, r apiprobe.Report, load float64) []Figure {
 	return []Figure{
 		{
 			Name:    k.name + "-failures",
-			What:    "API requests without retries that fail while there is a " + k.what,
+			What:    "API requests of client-go that fail while there is a " + k.what,
 			Unit:    Count,
 			Aim:     0,
 			Busy:    load,
@@ -142,6 +142,10 @@ func updateFigures(k kind, r apiprobe.Report, load float64) []Figure {
 				{Name: "missed events", Value: float64(r.Watch.Missed)},
 				{Name: "lost objects", Value: float64(len(r.Lost))},
 			},
+			Note: fmt.Sprintf(
+				"Of a client that retries nothing, %d of %d requests failed.", r.Once.Reads.Failed+r.Once.Writes.Failed,
+				r.Once.Reads.Sent+r.Once.Writes.Sent,
+			),
 		},
 		{
 			Name:    k.name + "-gap",

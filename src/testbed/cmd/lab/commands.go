@@ -259,9 +259,9 @@ func (p *program) probe() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "probe [INSTANCE]",
 		Short: "Read, write and watch until interrupted, and report failures",
-		Long: `Uses the API until interrupted (Ctrl-C), from an instance or from this machine: 20 reads and 10 writes a
-second and a watch, by the API's name, on a connection that is kept, without retries. Then it prints how
-many requests of each kind failed, and the longest time without a successful one.`,
+		Long: `Uses the API until interrupted (Ctrl-C), from an instance or from this machine: 10 reads and 10 writes a
+second and a watch, by the API's name, on a connection that is kept, as client-go does, and as many requests
+that are not retried. Then it prints how many of each kind failed, and the longest time without a successful one.`,
 		Example: "  lab probe worker/0",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: p.run(reads, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
