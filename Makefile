@@ -40,9 +40,11 @@ FORGOTTEN := $(BUILD)/tests-forgotten
 FORGET_TESTS = if [[ ! -e $(FORGOTTEN) || -n $$(find $(BUILD)/components -name build.json -newer $(FORGOTTEN)) ]]; then \
   go clean -testcache; touch $(FORGOTTEN); fi
 # Before tests that run beside those of clusters, one package at a time: clusters come first.
-BESIDE := GOFLAGS=-p=1 nice -n 10
-# What components are built with (src/release/components/build.go): their tests use what is compiled already.
-AS_BUILT := env CGO_ENABLED=0 GOAMD64=v1 GOFLAGS="-trimpath -buildvcs=false"
+BESIDE := nice -n 10 go test -p 1 -timeout 30m
+# What is not for the race detector is compiled as the release is (src/release/components/build.go): each package once, for all.
+export CGO_ENABLED := 0
+export GOAMD64 := v1
+export GOFLAGS := -trimpath -buildvcs=false
 # What a benchmark that is a test prints: what it logs, its figures and its result.
 FIGURES := grep -E '_test\.go:[0-9]+: |^(Benchmark|---|ok|FAIL)'
 # The versions from which tests and benchmarks upgrade; the first build takes half an hour.
@@ -126,7 +128,7 @@ final-check: release-tool
 .PHONY: cloud-preflight
 cloud-preflight: ## Build cloud-preflight for this machine, into bin
 	@mkdir -p "$(BIN)"
-	@cd src/helpers && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$(abspath $(BIN))/cloud-preflight" ./cmd/cloud-preflight
+	@cd src/helpers && go build -o "$(abspath $(BIN))/cloud-preflight" ./cmd/cloud-preflight
 
 .PHONY: lab
 lab: setup ## Build the lab and its tools for this machine, into bin
@@ -169,7 +171,7 @@ lint: setup ## Check the code with golangci-lint and shellcheck
 test-unit: setup ## Run the quick tests of src, with the race detector; needs no root and nothing built
 	@ci/setup.sh awscli
 	@echo "test-unit: compiling with the race detector; the first time takes some minutes"
-	@for module in $(MODULES); do (cd src/$$module && go test -race -short -timeout 20m $$(go list ./... | grep -vE '^$(READING)$$')); done
+	@for module in $(MODULES); do (cd src/$$module && CGO_ENABLED=1 go test -race -short -timeout 20m $$(go list ./... | grep -vE '^$(READING)$$')); done
 	@cd src/testbed && $(UNCACHED) -short -timeout 20m $$(go list ./... | grep -E '^$(READING)$$')
 
 .PHONY: test-ops-files
@@ -194,11 +196,10 @@ test-programs: components release lab ## Run the tests with real programs and VM
 	@ci/prometheus.sh promtool
 	@ci/vsphere.sh
 	@status=0; \
-	  for pin in kubernetes network-policy; do (cd src/components/$$pin && $(BESIDE) $(AS_BUILT) go test -timeout 20m .) || status=1; done; \
-	  (cd src/components/kubernetes && $(BESIDE) $(AS_BUILT) go list -export -modfile=previous-minor.mod . >/dev/null) || status=1; \
-	  for module in helpers release; do (cd src/$$module && $(PROGRAMS) $(BESIDE) go test -race -timeout 30m $$($(PROGRAM_TESTS))) || status=1; done; \
-	  (cd src/testbed && $(PROGRAMS) $(BESIDE) go test -timeout 30m $$($(PROGRAM_TESTS) | grep -vx ./templates)) || status=1; \
-	  $(if $(TEMPLATES),(cd src/testbed && $(PROGRAMS) $(BESIDE) $(UNCACHED) -timeout 30m $(TEMPLATES)) || status=1;) exit $$status
+	  for pin in kubernetes network-policy; do (cd src/components/$$pin && $(BESIDE) .) || status=1; done; \
+	  for module in helpers release; do (cd src/$$module && CGO_ENABLED=1 $(PROGRAMS) $(BESIDE) -race $$($(PROGRAM_TESTS))) || status=1; done; \
+	  (cd src/testbed && $(PROGRAMS) $(BESIDE) $$($(PROGRAM_TESTS) | grep -vx ./templates)) || status=1; \
+	  $(if $(TEMPLATES),(cd src/testbed && $(PROGRAMS) $(BESIDE) -count=1 $(TEMPLATES)) || status=1;) exit $$status
 test-acceptance: release lab ## Deploy in labs and look at the clusters; needs root
 	@ci/setup.sh busybox-static
 	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 $(UNCACHED) -timeout 60m -v ./acceptance
@@ -210,7 +211,7 @@ test-first-cluster: release lab ## Run the commands of docs/first-cluster.md wit
 test-systemd: export SYSTEMD_DIR := $(CURDIR)/$(BUILD)/systemd
 test-systemd: release lab ## Boot a stock Debian in QEMU, with its kernel and systemd, and deploy there; needs root (hours, TEST="name" runs one)
 	@ci/setup.sh qemu-system-x86 debootstrap busybox-static
-	@CGO_ENABLED=0 ci/go-build.sh guest $(SYSTEMD_DIR)/bin testbed ./cmd/guest ./cmd/machine
+	@ci/go-build.sh guest $(SYSTEMD_DIR)/bin testbed ./cmd/guest ./cmd/machine
 	@cd src/testbed && $(UNCACHED) -timeout 5h -v -run '$(or $(TEST),.)' ./debian
 
 .PHONY: soak
