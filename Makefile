@@ -15,9 +15,9 @@ IN_LABS := up test test-lab test-programs test-acceptance test-first-cluster soa
 # Tests that start real programs find them here.
 PROGRAMS := KUBERNETES_BIN_DIR=$(CURDIR)/$(BUILD)/components/kubernetes/bin ETCD_BIN=$(CURDIR)/$(BUILD)/components/etcd/bin/etcd \
   AWS_CLOUD_CONTROLLER_MANAGER_BIN=$(CURDIR)/$(BUILD)/components/cloud-provider-aws/bin/aws-cloud-controller-manager \
-  COMPONENTS_DIR=$(CURDIR)/$(BUILD)/components PROMTOOL_BIN=$(CURDIR)/$(BUILD)/bin/promtool \
-  VSPHERE_CLOUD_CONTROLLER_MANAGER_BIN=$(CURDIR)/$(BUILD)/bin/vsphere-cloud-controller-manager
+  COMPONENTS_DIR=$(CURDIR)/$(BUILD)/components PROMTOOL_BIN=$(CURDIR)/$(BUILD)/bin/promtool
 PROMETHEUS := PROMETHEUS_BIN=$(CURDIR)/$(BUILD)/bin/prometheus
+VSPHERE := VSPHERE_CLOUD_CONTROLLER_MANAGER_BIN=$(CURDIR)/$(BUILD)/bin/vsphere-cloud-controller-manager
 
 # What the programs of one make have to do together, with the seconds that each step takes on two cores when nothing is built yet;
 # they show how far the whole is, and keep the times for the next run. src/release/progress reads both.
@@ -194,9 +194,8 @@ test-lab: components release lab ## Run test-acceptance and test-first-cluster, 
 test-programs: components release lab ## Run the tests with real programs and VMs; needs root
 	@ci/setup.sh rsyslog rsyslog-gnutls awscli
 	@ci/prometheus.sh promtool
-	@ci/vsphere.sh
 	@status=0; \
-	  for pin in kubernetes network-policy; do (cd src/components/$$pin && $(BESIDE) .) || status=1; done; \
+	  (cd src/components/network-policy && $(BESIDE) .) || status=1; \
 	  for module in helpers release; do (cd src/$$module && CGO_ENABLED=1 $(PROGRAMS) $(BESIDE) -race $$($(PROGRAM_TESTS))) || status=1; done; \
 	  (cd src/testbed && $(PROGRAMS) $(BESIDE) $$($(PROGRAM_TESTS) | grep -vx ./templates)) || status=1; \
 	  $(if $(TEMPLATES),(cd src/testbed && $(PROGRAMS) $(BESIDE) -count=1 $(TEMPLATES)) || status=1;) exit $$status
@@ -218,7 +217,10 @@ test-systemd: release lab ## Boot a stock Debian in QEMU, with its kernel and sy
 soak: components release lab ## Run the tests that are slow by nature, in labs, as the pipeline does at night; needs root
 	@ci/setup.sh strace busybox-static
 	@ci/prometheus.sh promtool prometheus
+	@ci/vsphere.sh
 	@$(PREVIOUS_KUBERNETES)
+	@cd src/components/kubernetes && $(UNCACHED) -timeout 30m .
+	@cd src/helpers && $(PROGRAMS) $(VSPHERE) $(UNCACHED) -timeout 30m -v -run TestCloudControllerManagerInPods ./cloud/vsphere/vcenter
 	@cd src/testbed && $(PROGRAMS) $(PROMETHEUS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 3h -v -run '^TestSoak' ./acceptance
 	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 30m -v -run '^TestSoak' ./firstcluster
 	@$(MAKE) csi-sanity
