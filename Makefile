@@ -42,9 +42,10 @@ FORGET_TESTS = if [[ ! -e $(FORGOTTEN) || -n $$(find $(BUILD)/components -name b
 # Before tests that run beside those of clusters, one package at a time: clusters come first.
 BESIDE := nice -n 10 go test -p 1 -timeout 30m
 # What is not for the race detector is compiled as the release is (src/release/components/build.go): each package once, for all.
+# make lint runs vet.
 export CGO_ENABLED := 0
 export GOAMD64 := v1
-export GOFLAGS := -trimpath -buildvcs=false
+export GOFLAGS := -trimpath -buildvcs=false -vet=off
 # What a benchmark that is a test prints: what it logs, its figures and its result.
 FIGURES := grep -E '_test\.go:[0-9]+: |^(Benchmark|---|ok|FAIL)'
 # The versions from which tests and benchmarks upgrade; the first build takes half an hour.

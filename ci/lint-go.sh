@@ -12,6 +12,8 @@ if [[ $built != "$pinned" ]]; then
   mkdir -p "${linter%/*}"
   (cd "$root/src/tools" && go build -trimpath -o "$linter" github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
 fi
+# Less garbage collection is a third less processor time when nothing is in the linter's cache.
+export GOGC=400 GOMEMLIMIT=4GiB
 for module in helpers release testbed; do
   echo "golangci-lint: src/$module"
   (cd "$root/src/$module" && "$linter" run --config "$root/.golangci.yml" ./...)
