@@ -180,8 +180,7 @@ test-ops-files: setup ## Render the manifest with every ops-file, and check the 
 	@cd src/testbed && $(UNCACHED) -timeout 20m ./templates ./docs
 
 # Tests of clusters mostly wait, and those with real programs compute: they run at the same time. What fails beside clusters runs again
-# alone, which tells a fault from a lack of processors. Go keeps the results of packages that passed, but for TEMPLATES. The race detector
-# is for what VMs run: it makes simulated accounts ten times slower, and test-unit has looked at those.
+# alone, which tells a fault from a lack of processors. Go keeps the results of packages that passed, but for TEMPLATES.
 test-programs: TEMPLATES := ./templates
 .PHONY: test-lab test-programs test-acceptance test-first-cluster
 test-lab: components release lab ## Run test-acceptance and test-first-cluster, and test-programs beside them
@@ -197,8 +196,7 @@ test-programs: components release lab ## Run the tests with real programs and VM
 	@ci/prometheus.sh promtool
 	@status=0; \
 	  (cd src/components/network-policy && $(BESIDE) .) || status=1; \
-	  for module in helpers release; do (cd src/$$module && CGO_ENABLED=1 $(PROGRAMS) $(BESIDE) -race $$($(PROGRAM_TESTS))) || status=1; done; \
-	  (cd src/testbed && $(PROGRAMS) $(BESIDE) $$($(PROGRAM_TESTS) | grep -vx ./templates)) || status=1; \
+	  for module in $(MODULES); do (cd src/$$module && $(PROGRAMS) $(BESIDE) $$($(PROGRAM_TESTS) | grep -vx ./templates)) || status=1; done; \
 	  $(if $(TEMPLATES),(cd src/testbed && $(PROGRAMS) $(BESIDE) -count=1 $(TEMPLATES)) || status=1;) exit $$status
 test-acceptance: release lab ## Deploy in labs and look at the clusters; needs root
 	@ci/setup.sh busybox-static
@@ -220,6 +218,7 @@ soak: components release lab ## Run the tests that are slow by nature, in labs, 
 	@ci/prometheus.sh promtool prometheus
 	@ci/vsphere.sh
 	@$(PREVIOUS_KUBERNETES)
+	@cd src/helpers && CGO_ENABLED=1 $(PROGRAMS) go test -race -timeout 60m $$($(PROGRAM_TESTS))
 	@cd src/components/kubernetes && $(UNCACHED) -timeout 30m .
 	@cd src/helpers && $(PROGRAMS) $(VSPHERE) $(UNCACHED) -timeout 30m -v -run TestCloudControllerManagerInPods ./cloud/vsphere/vcenter
 	@cd src/testbed && $(PROGRAMS) $(PROMETHEUS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 3h -v -run '^TestSoak' ./acceptance
