@@ -1,6 +1,6 @@
-// Package apiprobe uses the Kubernetes API as clients built on client-go do, and beside them as one that retries nothing,
-// and measures what an update of the cluster does to both: failed requests of each kind, and the longest time without a
-// successful one.
+// Package apiprobe uses the Kubernetes API as clients built on client-go do, and beside them as one that retries
+// nothing, and measures what an update of the cluster does to both: failed requests of each kind, and the longest time
+// without a successful one.
 package apiprobe
 
 import (

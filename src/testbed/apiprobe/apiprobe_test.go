@@ -18,8 +18,8 @@ import (
 	"kubernetes-release/internal/kubetest"
 )
 
-// TestCountsFailures puts a proxy before a real API server: it refuses some writes, breaks some others, ends watches, and
-// answers no read for a second.
+// TestCountsFailures puts a proxy before a real API server: it refuses some writes, breaks some others, ends watches,
+// and answers no read for a second.
 func TestCountsFailures(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{})
 	upstream := cluster.AdminConfig()

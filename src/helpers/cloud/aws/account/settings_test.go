@@ -45,10 +45,12 @@ func TestWriteGroup(t *testing.T) {
 			"# nodes\nsecurity_group: sg-0fedcba9876543210 # ours\naz1: é\n", "",
 		},
 		"quoted, and one space more": {
-			"az1: a\nsecurity_group:  'sg-0123456789abcdef0'\n", "az1: a\nsecurity_group:  'sg-0fedcba9876543210'\n", "",
+			"az1: a\nsecurity_group:  'sg-0123456789abcdef0'\n",
+			"az1: a\nsecurity_group:  'sg-0fedcba9876543210'\n", "",
 		},
 		"on a line of its own": {
-			"security_group:\r\n  \"sg-0123456789abcdef0\"\r\n", "security_group:\r\n  \"sg-0fedcba9876543210\"\r\n", "",
+			"security_group:\r\n  \"sg-0123456789abcdef0\"\r\n",
+			"security_group:\r\n  \"sg-0fedcba9876543210\"\r\n", "",
 		},
 		"JSON": {
 			`{"az1": "é", "old": "sg-0123456789abcdef0", "security_group": "sg-0123456789abcdef0"}`,
