@@ -72,7 +72,7 @@ func TestCountsFailures(t *testing.T) {
 	}
 	t.Logf("\n%s", report)
 	if want := int(faults.broken.Load()); want == 0 || report.Writes.Failed != want ||
-		!strings.Contains(report.Writes.Errors[0], "unable to decode") {
+		!strings.Contains(report.Writes.Errors[0], "broken") {
 		t.Errorf("%d writes failed, want %d: %q", report.Writes.Failed, want, report.Writes.Errors)
 	}
 	once := report.Once.Writes
