@@ -39,7 +39,7 @@ UNCACHED := go test -count=1
 FORGOTTEN := $(BUILD)/tests-forgotten
 FORGET_TESTS = if [[ ! -e $(FORGOTTEN) || -n $$(find $(BUILD)/components -name build.json -newer $(FORGOTTEN)) ]]; then \
   go clean -testcache; touch $(FORGOTTEN); fi
-# Before tests that run beside those of clusters, one package at a time: clusters come first.
+# Runs tests beside those of clusters, one package at a time: clusters come first.
 BESIDE := nice -n 10 go test -p 1 -timeout 30m
 # What is not for the race detector is compiled as the release is (src/release/components/build.go): each package once, for all.
 # make lint runs vet.
@@ -218,9 +218,8 @@ soak: components release lab ## Run the tests that are slow by nature, in labs, 
 	@ci/prometheus.sh promtool prometheus
 	@ci/vsphere.sh
 	@$(PREVIOUS_KUBERNETES)
-	@cd src/helpers && CGO_ENABLED=1 $(PROGRAMS) go test -race -timeout 60m $$($(PROGRAM_TESTS))
+	@cd src/helpers && CGO_ENABLED=1 $(PROGRAMS) $(VSPHERE) go test -race -timeout 60m $$($(PROGRAM_TESTS))
 	@cd src/components/kubernetes && $(UNCACHED) -timeout 30m .
-	@cd src/helpers && $(PROGRAMS) $(VSPHERE) $(UNCACHED) -timeout 30m -v -run TestCloudControllerManagerInPods ./cloud/vsphere/vcenter
 	@cd src/testbed && $(PROGRAMS) $(PROMETHEUS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 3h -v -run '^TestSoak' ./acceptance
 	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 30m -v -run '^TestSoak' ./firstcluster
 	@$(MAKE) csi-sanity

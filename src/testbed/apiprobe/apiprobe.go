@@ -26,8 +26,6 @@ const (
 
 	// interval is the time between two requests of a kind.
 	interval = 100 * time.Millisecond
-	// defaultRetries is how often client-go repeats a request that is refused with Retry-After (NewRequest).
-	defaultRetries = 10
 	// requestTimeout bounds a request: one that takes longer has failed.
 	requestTimeout = 30 * time.Second
 	// catchUpTimeout bounds the wait for the watch's last events.
@@ -156,8 +154,8 @@ func Run(ctx context.Context, config *rest.Config, started func()) (Report, erro
 		run:     fmt.Sprintf("%s-%d", label, time.Now().UnixMilli()),
 		written: map[string]time.Time{},
 	}
-	p.patient = &sender{probe: p, kind: "patient", retries: defaultRetries}
-	p.once = &sender{probe: p, kind: "once"}
+	p.patient = &sender{probe: p, kind: "patient"}
+	p.once = &sender{probe: p, kind: "once", once: true}
 	defer p.cleanUp(context.WithoutCancel(ctx))
 	version, err := p.begin(ctx)
 	if err != nil {
@@ -217,7 +215,7 @@ func (p *probe) selector() metav1.ListOptions {
 type sender struct {
 	probe         *probe
 	kind          string // part of the names of its objects
-	retries       int    // for a response with Retry-After
+	once          bool   // nothing is sent again
 	reads, writes counter
 }
 
@@ -245,9 +243,17 @@ func repeat(ctx context.Context, count *counter, request func(context.Context, i
 	}
 }
 
+// limit leaves a request the retries that client-go gives it, or none.
+func (s *sender) limit(request *rest.Request) *rest.Request {
+	if s.once {
+		request.MaxRetries(0)
+	}
+	return request
+}
+
 // read reads a small object of every cluster from etcd, not from the API server's cache.
 func (s *sender) read(ctx context.Context, _ int) error {
-	request := s.probe.client.CoreV1().RESTClient().Get().MaxRetries(s.retries)
+	request := s.limit(s.probe.client.CoreV1().RESTClient().Get())
 	return request.Resource("namespaces").Name(Namespace).Do(ctx).Error()
 }
 
@@ -259,7 +265,7 @@ func (s *sender) write(ctx context.Context, n int) error {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{label: p.run}},
 		Data:       map[string][]byte{"name": []byte(name)},
 	}
-	request := p.client.CoreV1().RESTClient().Post().MaxRetries(s.retries).Namespace(Namespace)
+	request := s.limit(p.client.CoreV1().RESTClient().Post()).Namespace(Namespace)
 	err := request.Resource("secrets").Body(object).Do(ctx).Error()
 	if err == nil {
 		p.acknowledged(name)

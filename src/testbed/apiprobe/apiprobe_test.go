@@ -76,7 +76,7 @@ func TestCountsFailures(t *testing.T) {
 		t.Errorf("%d writes failed, want %d: %q", report.Writes.Failed, want, report.Writes.Errors)
 	}
 	once := report.Once.Writes
-	if want := int(faults.brokenOnce.Load()); once.Failed != want ||
+	if want := int(faults.failedOnce.Load()); once.Failed != want ||
 		!strings.Contains(strings.Join(once.Errors, "\n"), "too many requests") {
 		t.Errorf("%d writes without retries failed, want %d: %q", once.Failed, want, once.Errors)
 	}
@@ -105,7 +105,7 @@ func TestCountsFailures(t *testing.T) {
 }
 
 // writeFaults refuses some writes, which client-go repeats, and breaks some.
-type writeFaults struct{ writes, broken, brokenOnce atomic.Int32 }
+type writeFaults struct{ writes, broken, failedOnce atomic.Int32 } // failedOnce are refused or broken
 
 // answer reports whether it has answered a write, which the API server does not see then.
 func (f *writeFaults) answer(w http.ResponseWriter, r *http.Request) bool {
@@ -130,7 +130,7 @@ func (f *writeFaults) answer(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	if once {
-		f.brokenOnce.Add(1)
+		f.failedOnce.Add(1)
 	}
 	return true
 }
