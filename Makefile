@@ -218,7 +218,7 @@ soak: components release lab ## Run the tests that are slow by nature, in labs, 
 	@ci/prometheus.sh promtool prometheus
 	@ci/vsphere.sh
 	@$(PREVIOUS_KUBERNETES)
-	@cd src/helpers && CGO_ENABLED=1 $(PROGRAMS) $(VSPHERE) go test -race -timeout 60m $$($(PROGRAM_TESTS))
+	@cd src/helpers && CGO_ENABLED=1 $(PROGRAMS) $(VSPHERE) $(UNCACHED) -race -timeout 60m $$($(PROGRAM_TESTS))
 	@cd src/components/kubernetes && $(UNCACHED) -timeout 30m .
 	@cd src/testbed && $(PROGRAMS) $(PROMETHEUS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 3h -v -run '^TestSoak' ./acceptance
 	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 30m -v -run '^TestSoak' ./firstcluster
