@@ -121,7 +121,7 @@ var renderRefusals = []badInput{
 		want: []string{
 			`cluster.name is "Prod_1"`,
 			"kubernetes.io/cluster/NAME",
-			"lower-case letters, digits, hyphens and dots",
+			"lower-case letters, digits, hyphens, underscores and dots",
 			"at most 105",
 		},
 	},

@@ -29,6 +29,7 @@ func TestSoakCustomCNI(t *testing.T) {
 	l.vars = []string{
 		"cni_release=example-cni", "cni_release_version=latest", "cni_job=example-cni", "cni_properties={}",
 		"worker_instances=1",
+		"cluster_name=service-instance_0f61a1f5-1b72-4cf3-8df5-a1a9e0a3a0f5", // as PKS names clusters
 	}
 	l = l.with(t, badInput{ops: inGroup("instances", "1")})
 	l.mustUp(t)

@@ -196,8 +196,11 @@ func (a *Account) dropAction() {
 	}
 }
 
-// clusterNames include names that shells and the AWS CLI's shorthand syntax do not take as they are.
-var clusterNames = []string{"prod", "my cluster", "über", strings.Repeat("n", longestName), "x/y:z@1+2"}
+// clusterNames include a name as PKS gives, and the longest.
+var clusterNames = []string{
+	"prod", "service-instance_0f61a1f5-1b72-4cf3-8df5-a1a9e0a3a0f5",
+	strings.Repeat("n", 63) + "." + strings.Repeat("n", longestName-64),
+}
 
 // PodNetwork is the pod network of all accounts.
 const PodNetwork = "10.244.0.0/16"

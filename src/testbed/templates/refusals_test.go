@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"kubernetes-release/cloud/aws/clustertags"
 	"kubernetes-release/cloud/providers"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/lab/director/render"
@@ -61,13 +62,13 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			"capitals in the name",
 			"kube-apiserver",
 			cluster(values{"name": "Prod"}),
-			[]string{`cluster.name is "Prod"`, "lower-case letters, digits, hyphens and dots"},
+			[]string{`cluster.name is "Prod"`, "lower-case letters, digits, hyphens, underscores and dots"},
 		},
 		{
-			"underscore in the name",
+			"underscore at the end of the name",
 			"kube-apiserver",
-			cluster(values{"name": "prod_1"}),
-			[]string{`cluster.name is "prod_1"`},
+			cluster(values{"name": "prod_"}),
+			[]string{`cluster.name is "prod_"`},
 		},
 		{
 			"slash in the name",
@@ -1410,6 +1411,18 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			},
 		},
 		{
+			"a key as the CPI has it",
+			"cloud-provider",
+			openstackWith(values{"config": values{"Global": values{"api_key": "x"}}}),
+			[]string{`config.Global.api_key is an unknown key (did you mean password?): allowed are`},
+		},
+		{
+			"a key as clouds.yaml has it",
+			"cloud-provider",
+			openstackWith(values{"config": values{"Global": values{"project_name": "x"}}}),
+			[]string{`config.Global.project_name is an unknown key (did you mean tenant-name?): allowed are`},
+		},
+		{
 			"a key of another section",
 			"cloud-provider",
 			openstackWith(values{"config": values{"Global": values{"subnet-id": "x"}}}),
@@ -2128,6 +2141,34 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestClusterNames: a deploy takes the names that the commands for an account take, and no others.
+func TestClusterNames(t *testing.T) {
+	names := []string{
+		"prod", "a", "9", "a.b-c", "a_b", "service-instance_0f61a1f5-1b72-4cf3-8df5-a1a9e0a3a0f5", "a--b__c",
+		strings.Repeat("a", 63), strings.Repeat("a", 63) + "." + strings.Repeat("b", 41),
+		"", "Prod", "a b", " a", "a\n", "a/b", "-a", "a-", "_a", "a_", ".a", "a.", "a..b", "a.-b", "über", "a:b",
+		strings.Repeat("a", 64), strings.Repeat("a.", 53), strings.Repeat("a.", 52) + "ab",
+	}
+	requests := make([]request, 0, len(names))
+	for _, name := range names {
+		properties := values{"cluster": values{"name": name}}
+		requests = append(requests, request{"kube-apiserver", inputFor(t, "kube-apiserver").with(properties)})
+	}
+	valid := 0
+	for i, outcome := range renderBatch(t, requests) {
+		err := clustertags.ValidateName(names[i])
+		if (err == nil) != (outcome.err == nil) {
+			t.Errorf("%q: commands for an account say %v, and a deploy %v", names[i], err, outcome.err)
+		}
+		if err == nil {
+			valid++
+		}
+	}
+	if valid != 9 {
+		t.Errorf("%d names are valid, want 9", valid)
 	}
 }
 

@@ -223,28 +223,53 @@ func (s Settings) fillContainer(
 	if name == Containers[0] {
 		arguments, err := withArguments(container["args"], s.Arguments)
 		if err != nil {
-			return fmt.Errorf("controller_args of job cloud-controller-image: %w of %s", err, about.Name)
+			return fmt.Errorf("controller_args of job cloud-controller-image: %w", err)
 		}
 		container["args"] = arguments
 	}
 	return nil
 }
 
+// elsewhere are flags that neither the manifests nor operators set, because of what assets/10-permissions.yml allows.
+var elsewhere = []string{
+	"kubeconfig", "leader-elect", "leader-elect-resource-lock", "leader-elect-resource-name",
+	"leader-elect-resource-namespace", "master",
+}
+
 // withArguments adds arguments, --NAME=VALUE, to those of a container. The last of two with the same name would win.
 func withArguments(of any, more []string) ([]any, error) {
 	arguments, _ := of.([]any)
-	for _, argument := range more {
-		flag, _, _ := strings.Cut(argument, "=")
-		if slices.ContainsFunc(arguments, func(set any) bool {
-			text, _ := set.(string)
-			name, _, _ := strings.Cut(text, "=")
-			return name == flag
-		}) {
-			return nil, fmt.Errorf("remove %s, which is set by the manifests", strings.TrimPrefix(flag, "--"))
-		}
+	var set []string
+	for _, argument := range arguments {
+		text, _ := argument.(string)
+		set = append(set, flagOf(text))
 	}
+	var twice, fixed []string
 	for _, argument := range more {
+		flag := flagOf(argument)
+		switch {
+		case slices.Contains(set, flag):
+			twice = append(twice, flag)
+		case slices.Contains(elsewhere, flag):
+			fixed = append(fixed, flag)
+		}
 		arguments = append(arguments, argument)
 	}
-	return arguments, nil
+	var problems []error
+	if len(twice) > 0 {
+		problems = append(problems, fmt.Errorf("remove %s: the manifests set it", strings.Join(twice, ", ")))
+	}
+	if len(fixed) > 0 {
+		problems = append(problems, fmt.Errorf(
+			"remove %s: pods elect a leader by the lease %s/cloud-controller-manager, with their own service account",
+			strings.Join(fixed, ", "), Namespace,
+		))
+	}
+	return arguments, errors.Join(problems...)
+}
+
+// flagOf is the name in --NAME=VALUE.
+func flagOf(argument string) string {
+	name, _, _ := strings.Cut(strings.TrimLeft(argument, "-"), "=")
+	return name
 }

@@ -288,10 +288,20 @@ func TestRenderRefuses(t *testing.T) {
 			[]string{"does not run in pods: use the job toy-controller"},
 		},
 		"argument of the manifests": {
-			workload, func(s *Settings, _ *cloud.About) { s.Arguments = []string{"--cluster-name=other"} },
+			workload, func(s *Settings, _ *cloud.About) {
+				s.Arguments = []string{"--cloud-provider=x", "--cluster-name=other", "--v=2"}
+			},
 			[]string{
-				"controller_args of job cloud-controller-image: remove cluster-name, which is set by the manifests " +
-					"of toy",
+				"controller_args of job cloud-controller-image: remove cloud-provider, cluster-name: the manifests set it",
+			},
+		},
+		"arguments about the leader": {
+			workload, func(s *Settings, _ *cloud.About) {
+				s.Arguments = []string{"--leader-elect=false", "--leader-elect-resource-name=mine"}
+			},
+			[]string{
+				"controller_args of job cloud-controller-image: remove leader-elect, leader-elect-resource-name: pods " +
+					"elect a leader by the lease kube-system/cloud-controller-manager",
 			},
 		},
 	} {

@@ -13,6 +13,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"kubernetes-release/cloud/aws/clustertags"
 	"kubernetes-release/internal/atomicfile"
 )
 
@@ -56,7 +57,6 @@ var (
 	roleForm     = regexp.MustCompile(`^[A-Za-z0-9+=,.@_-]{1,64}$`)
 	directorForm = regexp.MustCompile(`^(user|role)/[A-Za-z0-9+=,.@_-]{1,64}$`)
 	regionForm   = regexp.MustCompile(`^([a-z]+-[a-z-]+-[0-9]+)[a-z]$`)
-	clusterForm  = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,103}[a-z0-9])?$`)
 )
 
 // ReadSettings reads a variables file. The error lists everything that is missing or malformed.
@@ -82,9 +82,9 @@ func (s *Settings) check() error {
 			problems = append(problems, fmt.Errorf("%s is %q; it must look like %s", name, value, example))
 		}
 	}
-	require(
-		"the cluster's name (--cluster)", s.Cluster, clusterForm, "prod: lower-case letters, digits, dots and dashes",
-	)
+	if err := clustertags.ValidateName(s.Cluster); err != nil {
+		problems = append(problems, fmt.Errorf("--cluster: %w", err))
+	}
 	for i, id := range s.nodeSubnets() {
 		require(fmt.Sprintf("subnet%d_id", i+1), id, subnetForm, "subnet-0123456789abcdef0")
 		if other := slices.Index(s.nodeSubnets(), id); other < i && id != "" {

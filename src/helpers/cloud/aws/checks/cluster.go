@@ -18,7 +18,7 @@ var _ = register(Check{
 	Roles:    both,
 	run:      checkClusterName,
 	section:  sectionTags,
-	fix:      "Choose a `cluster_name` of at most 105 characters that AWS allows in tags.",
+	fix:      "Choose a `cluster_name` of at most 105 characters.",
 })
 
 var _ = register(Check{

@@ -3,12 +3,11 @@
 package clustertags
 
 import (
-	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	awssdk "github.com/aws/aws-sdk-go-v2/aws"
@@ -62,32 +61,29 @@ const (
 // Limit is the maximum number of tags on a resource; tags that AWS sets itself (aws:…) do not count.
 const Limit = 50
 
-// maxClusterName is what remains of BOSH's limit on tag keys, 127 characters, after TagPrefix.
-const maxClusterName = 127 - len(Prefix)
+// maxName is what remains of BOSH's limit on tag keys, 127 characters, after Prefix.
+const maxName = 127 - len(Prefix)
 
-// ValidateName checks that a name can be the end of a tag's key: at most 105 characters that AWS allows in tags.
+// nameForm is the form of names without their length. They are parts of host names, so each part between dots has the
+// form of a label, with underscores: these are in the names of PKS, and resolvers and certificates take them.
+var nameForm = regexp.MustCompile(`^` + namePart + `(\.` + namePart + `)*$`)
+
+const namePart = `[a-z0-9]([-_a-z0-9]{0,61}[a-z0-9])?`
+
+// ValidateName checks the name of a cluster as the job kube-apiserver does when it renders cluster.name.
 func ValidateName(name string) error {
-	if name == "" {
-		return errors.New("the cluster's name is empty")
-	}
-	if n := utf8.RuneCountInString(name); n > maxClusterName {
+	if len(name) > maxName {
 		return fmt.Errorf(
 			"the cluster's name has %d characters; the maximum is %d, because BOSH truncates tag keys to 127 "+
 				"characters and the key starts with %s",
-			n, maxClusterName, Prefix,
+			utf8.RuneCountInString(name), maxName, Prefix,
 		)
 	}
-	if strings.TrimSpace(name) != name {
-		return fmt.Errorf("the cluster's name %q starts or ends with a space", name)
-	}
-	for _, c := range name {
-		if c == utf8.RuneError || !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune(" +-=._:/@", c) {
-			return fmt.Errorf(
-				"the cluster's name %q contains the character %q; AWS allows letters, digits, spaces and + - = . _ : "+
-					"/ @ in tags",
-				awserr.Clip(name), c,
-			)
-		}
+	if !nameForm.MatchString(name) {
+		return fmt.Errorf(
+			"the cluster's name is %q: it must have lower-case letters, digits, hyphens, underscores and dots, as prod, "+
+				"parts between dots of at most 63 characters that begin and end with a letter or digit", name,
+		)
 	}
 	return nil
 }

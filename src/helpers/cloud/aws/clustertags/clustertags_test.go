@@ -7,9 +7,11 @@ import (
 
 func TestValidateClusterName(t *testing.T) {
 	for name, want := range map[string]string{
-		"prod": "", "a b": "", "über-1": "", "x+-=._:/@": "", strings.Repeat("a", 105): "",
-		"": "is empty", strings.Repeat("a", 106): "106 characters", " a": "space",
-		"a*b": `'*'`, "a\nb": `'\n'`, "a\xffb": "character",
+		"prod": "", "a.b-c": "", "service-instance_0f61a1f5-1b72-4cf3-8df5-a1a9e0a3a0f5": "",
+		strings.Repeat("a", 63) + "." + strings.Repeat("b", 41): "",
+		"": `""`, strings.Repeat("a.", 53): "106 characters", strings.Repeat("a", 64): "at most 63", " a": `" a"`,
+		"a b": `"a b"`, "Prod": `"Prod"`, "_a": `"_a"`, "a.": `"a."`, "a\n": `"a\n"`, "a\xffb": `"a\xffb"`,
+		"über": `"über"`,
 	} {
 		err := ValidateName(name)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
