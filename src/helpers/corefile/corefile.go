@@ -21,8 +21,8 @@ import (
 
 const (
 	program = "coredns"
-	// timeout is for a check, which reads the file without serving.
-	timeout = 30 * time.Second
+	// timeout is for a check, which reads the file without serving, also on a VM without processor time to spare.
+	timeout = 5 * time.Minute
 )
 
 // Check lets CoreDNS of an image (an OCI archive) check the Corefile of the ConfigMap coredns in a manifest. The error

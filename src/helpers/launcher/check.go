@@ -180,7 +180,7 @@ func (c *Config) program(name string) string {
 }
 
 // programTimeout is how long a command may take to show that it works, also on a VM without processor time to spare.
-const programTimeout = time.Minute
+const programTimeout = 5 * time.Minute
 
 // programProbes are arguments with which a command shows that it works with this kernel, and changes nothing.
 var programProbes = map[string][]string{"nft": {"list", "tables"}}

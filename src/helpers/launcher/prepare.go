@@ -19,7 +19,7 @@ import (
 )
 
 // modprobeTimeout is how long the kernel modules of one process may take to load.
-const modprobeTimeout = time.Minute
+const modprobeTimeout = 5 * time.Minute
 
 // Directory is a directory that only root can write to.
 type Directory struct {

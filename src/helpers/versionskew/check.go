@@ -22,6 +22,9 @@ import (
 // timeout bounds each question, since the API may not run.
 const timeout = 10 * time.Second
 
+// programTimeout is how long a program may take to say its version, also on a VM without processor time to spare.
+const programTimeout = 5 * time.Minute
+
 // nameTimeout is how long a server's name may not resolve: monit has stopped bosh-dns, and its pre-start, which starts
 // it again, runs beside those that ask.
 const nameTimeout = 15 * time.Second
@@ -130,7 +133,7 @@ func (k Kubelet) server(context.Context) (Version, error) {
 
 // ofProgram asks a program of Kubernetes for its version.
 func ofProgram(ctx context.Context, program string) (Version, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, programTimeout)
 	defer cancel()
 	output, err := exec.CommandContext(ctx, program, "--version").Output()
 	if err != nil {

@@ -1,9 +1,12 @@
 package debian
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"kubernetes-release/testbed/lab/director/manifest"
 )
 
 // testdata has ops-files, of which slow gives an emulated processor time.
@@ -12,9 +15,11 @@ const (
 	slow     = testdata + "/slow.yml"
 )
 
-// labUp is what `make up` runs once all is built.
-const labUp = "bin/lab up -o ops-files/single-vm.yml -o ops-files/aws.yml -o ops-files/lab.yml " +
-	"-o ops-files/lab-aws.yml -o " + slow + " -o " + testdata + "/slow-aws.yml --errand smoke-tests"
+// labOpsFiles are those of `make up`, and what an emulated processor needs.
+var labOpsFiles = []string{
+	"ops-files/single-vm.yml", "ops-files/aws.yml", "ops-files/lab.yml", "ops-files/lab-aws.yml", slow,
+	testdata + "/slow-aws.yml",
+}
 
 // leftovers shows what a lab could leave on its machine.
 const leftovers = `
@@ -35,7 +40,7 @@ func TestLab(t *testing.T) {
 	t.Log(b.must(0, "bin/machine "+Checkout))
 	before := b.must(0, leftovers)
 	started := time.Now()
-	out := b.must(15*time.Minute, b.login(labUp))
+	out := b.must(15*time.Minute, b.login("bin/lab up -o "+strings.Join(labOpsFiles, " -o ")+" --errand smoke-tests"))
 	t.Logf("deployed and tested in %s", time.Since(started).Round(time.Second))
 	if !strings.Contains(out, "Errand 'smoke-tests' succeeded") {
 		t.Error("the smoke tests did not succeed")
@@ -49,6 +54,30 @@ func TestLab(t *testing.T) {
 	t.Logf("removed in %s", time.Since(started).Round(time.Second))
 	if after := b.must(0, leftovers); after != before {
 		t.Errorf("what was there before the lab:\n%s\n\nwhat is there after it:\n%s", before, after)
+	}
+}
+
+// TestOpsFiles interpolates the manifest with the ops-files of both deploys, which would fail after minutes.
+func TestOpsFiles(t *testing.T) {
+	for name, opsFiles := range map[string][]string{"lab": labOpsFiles, "production": productionOpsFiles} {
+		store, err := manifest.OpenStore(filepath.Join(t.TempDir(), "vars.yml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		source := manifest.Source{
+			Path: filepath.Join(repository, "manifests/kubernetes.yml"), Store: store,
+			Defaults: map[string]any{
+				"cluster_name": "lab", "aws_endpoint_url": "", "aws_metadata_endpoint": "",
+				"lab_containerd_oom_score": 0, "lab_fail_cgroup_v1": true, "lab_fail_swap_on": true,
+				"lab_restrict_oom_score_adj": false,
+			},
+		}
+		for _, file := range opsFiles {
+			source.OpsFiles = append(source.OpsFiles, filepath.Join(repository, file))
+		}
+		if _, err := manifest.Interpolate(source); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -10,13 +10,14 @@ import (
 // kubectl is the operator's, on a control VM.
 const kubectl = "/var/vcap/jobs/kubectl/bin/kubectl"
 
+var productionOpsFiles = []string{"ops-files/single-vm.yml", testdata + "/production.yml", slow}
+
 // TestProduction deploys on the machine itself with production's settings, which no ops-file of the lab changes, and
 // looks at what systemd, kubelet and containerd do together.
 func TestProduction(t *testing.T) {
 	b := &cluster{boot(t, 6*1024, "bin", "manifests", "ops-files", ".build/release/kubernetes.tgz", testdata)}
 	started := time.Now()
-	b.must(15*time.Minute, "bin/guest deploy "+Checkout+"/director smoke-tests ops-files/single-vm.yml "+
-		testdata+"/production.yml "+slow)
+	b.must(15*time.Minute, "bin/guest deploy "+Checkout+"/director smoke-tests "+strings.Join(productionOpsFiles, " "))
 	t.Logf("deployed and tested in %s", time.Since(started).Round(time.Second))
 	b.must(0, "test -z \"$(tail -n +2 /proc/swaps)\"")
 	config := b.must(0, "cat /var/vcap/jobs/kubelet/config/config.json")
