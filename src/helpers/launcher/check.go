@@ -18,7 +18,6 @@ import (
 	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/internal/exposition"
 	"kubernetes-release/internal/filelock"
-	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/stopwatch"
 )
 
@@ -237,9 +236,6 @@ func (l *Launcher) missingCgroup(config *Config) []string {
 	}
 }
 
-// turnInterval is how often a check that waits for its turn looks again.
-const turnInterval = 20 * time.Millisecond
-
 func (l *Launcher) checkFlags(ctx context.Context, config *Config, log *slog.Logger) ([]string, error) {
 	id, err := config.identityForCheck(log)
 	if err != nil {
@@ -280,17 +276,16 @@ func (l *Launcher) checkFlags(ctx context.Context, config *Config, log *slog.Log
 // awaitTurn waits until fewer checks run their programs than the VM has processors: the pre-start scripts of all jobs
 // run at the same time.
 func (l *Launcher) awaitTurn(ctx context.Context) (done func(), err error) {
+	turn := func(ctx context.Context, i int) (done func(), err error) {
+		return filelock.Acquire(ctx, filepath.Join(l.root, "/run/kube-launcher", fmt.Sprintf("check-%d.lock", i)), "", nil)
+	}
 	now, cancel := context.WithCancel(ctx) // an attempt does not wait
 	cancel()
-	err = poll.Until(ctx, turnInterval, func(context.Context) (err error) {
-		for i := range runtime.NumCPU() {
-			lock := filepath.Join(l.root, "/run/kube-launcher", fmt.Sprintf("check-%d.lock", i))
-			var held *filelock.HeldError
-			if done, err = filelock.Acquire(now, lock, "", nil); !errors.As(err, &held) {
-				return poll.Permanent(err)
-			}
+	var held *filelock.HeldError
+	for i := range runtime.NumCPU() {
+		if done, err = turn(now, i); !errors.As(err, &held) {
+			return done, err
 		}
-		return err
-	})
-	return done, err
+	}
+	return turn(ctx, os.Getpid()%runtime.NumCPU())
 }

@@ -202,7 +202,7 @@ func (d *daemon) settle(ctx context.Context) error {
 // to get ready counts from when the program itself runs.
 func (d *daemon) awaitExec(ctx context.Context) error {
 	return poll.Until(
-		ctx, min(d.launcher.poll, 50*time.Millisecond),
+		ctx, d.launcher.poll,
 		d.unlessExited(poll.Reported(d.launcher.progress, d.launcher.progress, func(elapsed time.Duration, _ error) {
 			d.log.Info("waiting for what the process needs", "elapsed", elapsed.Round(time.Second))
 		}, func(context.Context) error {

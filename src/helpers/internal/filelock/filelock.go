@@ -9,13 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/gofrs/flock"
 )
-
-// retryInterval is how often a lock that is held is tried again.
-const retryInterval = 50 * time.Millisecond
 
 // HeldError says who holds a lock that could not be had in time.
 type HeldError struct {
@@ -48,7 +44,7 @@ func Acquire(ctx context.Context, path, holder string, waiting func(holder strin
 		if waiting != nil {
 			waiting(readHolder(path))
 		}
-		locked, err = lock.TryLockContext(ctx, retryInterval)
+		locked, err = await(ctx, lock)
 	}
 	switch {
 	case ctx.Err() != nil && !locked && errors.Is(err, ctx.Err()):
@@ -58,6 +54,26 @@ func Acquire(ctx context.Context, path, holder string, waiting func(holder strin
 	}
 	_ = os.WriteFile(path, []byte(holder+"\n"), 0o600)
 	return func() { _ = lock.Unlock() }, nil
+}
+
+// await blocks in the kernel: many that look again and again keep a VM busy that has no processor time to spare.
+func await(ctx context.Context, lock *flock.Flock) (locked bool, err error) {
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	result := make(chan error, 1)
+	go func() { result <- lock.Lock() }()
+	select {
+	case err := <-result:
+		return err == nil, err
+	case <-ctx.Done():
+		go func() {
+			if <-result == nil {
+				_ = lock.Unlock()
+			}
+		}()
+		return false, ctx.Err()
+	}
 }
 
 func readHolder(path string) string {

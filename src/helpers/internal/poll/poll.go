@@ -8,13 +8,21 @@ import (
 	"time"
 )
 
-// Until calls check at once and then at every interval until it returns nil or a Permanent error, or ctx ends. In the
-// last case the error is an *Error. A check that fails because ctx has ended does not replace the reason of the one
-// before it.
+// A check that took long is repeated after slowdown times as long, up to maxInterval: on a machine without processor
+// time to spare, many that wait would else take it from what they wait for.
+const (
+	slowdown    = 4
+	maxInterval = 5 * time.Second
+)
+
+// Until calls check at once and then after every interval, or a longer one after a check that took long, until it
+// returns nil or a Permanent error, or ctx ends. In the last case the error is an *Error. A check that fails because
+// ctx has ended does not replace the reason of the one before it.
 func Until(ctx context.Context, interval time.Duration, check func(context.Context) error) error {
 	started := time.Now()
 	var last error
 	for {
+		began := time.Now()
 		err := check(ctx)
 		if err == nil {
 			return nil
@@ -26,7 +34,7 @@ func Until(ctx context.Context, interval time.Duration, check func(context.Conte
 		if ctx.Err() == nil || last == nil {
 			last = err
 		}
-		timer := time.NewTimer(interval)
+		timer := time.NewTimer(max(interval, min(slowdown*time.Since(began), maxInterval)))
 		select {
 		case <-ctx.Done():
 			timer.Stop()

@@ -115,3 +115,24 @@ func TestSleep(t *testing.T) {
 		}
 	}
 }
+
+// TestSlowChecksAreRarer counts checks that take a second, and some that take a minute, with an interval of 200 ms.
+func TestSlowChecksAreRarer(t *testing.T) {
+	for took, want := range map[time.Duration]int{time.Millisecond: 299, time.Second: 12, time.Minute: 9} {
+		synctest.Test(t, func(t *testing.T) {
+			limit := time.Minute
+			if took == time.Minute {
+				limit = 10 * time.Minute
+			}
+			checks := 0
+			_ = Within(t.Context(), limit, 200*time.Millisecond, func(context.Context) error {
+				checks++
+				time.Sleep(took)
+				return errors.New("not yet")
+			})
+			if checks < want || checks > want+1 {
+				t.Errorf("%d checks of %s in %s, want about %d", checks, took, limit, want)
+			}
+		})
+	}
+}
