@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
 
 	"kubernetes-release/etcdmembers"
@@ -28,13 +29,17 @@ const (
 type Files struct {
 	// KubeletLog is kubelet's log; empty if there is none to show.
 	KubeletLog string
+	// ControllerLogs are patterns of logs of the cloud controller manager, of its job and of its pods. They match none
+	// on a VM that does not run it.
+	ControllerLogs []string
 	// Pending exists while a node has not returned into service after its VM has started. See Finish.
 	Pending string
 }
 
 // Return waits until the Node of this VM is Ready and takes it back into service after a drain, as post-start of
-// kubelet does. An error repeats the end of kubelet's log, if it has the path of one. With a timeout of 0 Return does
-// not wait and only tries the latter. It ends with a *readywait.NoQuorumError as nodeobject.Wait does.
+// kubelet does. An error repeats the end of kubelet's log, if it has the path of one, and the end of the cloud controller
+// manager's if it is waited for. With a timeout of 0 Return does not wait and only tries the latter. It ends with a
+// *readywait.NoQuorumError as nodeobject.Wait does.
 func Return(ctx context.Context, node nodeobject.Options, files Files, log *slog.Logger) error {
 	if err := rootfile.Write(files.Pending, nil, 0o600); err != nil {
 		log.Error("if the node cannot return into service now, post-deploy does not try again", "error", err)
@@ -51,6 +56,8 @@ func Return(ctx context.Context, node nodeobject.Options, files Files, log *slog
 	switch {
 	case errors.As(err, &none):
 		log.Info("not waiting for the node; post-deploy takes it back into service", "reason", err)
+	case errors.Is(err, nodeobject.ErrUninitialized):
+		return fmt.Errorf("%w%s%s", err, end(files.KubeletLog), end(newest(files.ControllerLogs)))
 	case err != nil:
 		return fmt.Errorf("%w%s", err, end(files.KubeletLog))
 	}
@@ -92,6 +99,21 @@ func restore(ctx context.Context, node nodeobject.Options, pending string, log *
 		return nil
 	}
 	return poll.Within(ctx, node.Timeout, time.Second, readywait.UnlessNoQuorum(node.EtcdMembers, try))
+}
+
+// newest is the file that was written last of those that match one of the patterns; "" if none does.
+func newest(patterns []string) string {
+	var path string
+	var written time.Time
+	for _, pattern := range patterns {
+		matches, _ := filepath.Glob(pattern)
+		for _, match := range matches {
+			if info, err := os.Stat(match); err == nil && info.ModTime().After(written) {
+				path, written = match, info.ModTime()
+			}
+		}
+	}
+	return path
 }
 
 // end is the last lines of a log, for an error.

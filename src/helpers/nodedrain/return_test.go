@@ -2,15 +2,21 @@ package nodedrain
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubernetes-release/nodeobject"
 )
@@ -26,15 +32,66 @@ func TestReturnNamesWhyTheNodeIsNotReady(t *testing.T) {
 		Timeout: 50 * time.Millisecond, Interval: time.Millisecond,
 	}
 	pending := filepath.Join(dir, "pending")
-	err := Return(t.Context(), node, Files{log, pending}, slog.New(slog.DiscardHandler))
+	err := Return(t.Context(), node, Files{KubeletLog: log, Pending: pending}, slog.New(slog.DiscardHandler))
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, fs.ErrNotExist) ||
 		!strings.HasSuffix(err.Error(), "The end of "+log+":\n2\n3\n4\n5\nno such sandbox") {
 		t.Errorf("got %v, want the missing kubeconfig and five lines of kubelet's log", err)
 	}
-	err = Return(t.Context(), node, Files{filepath.Join(dir, "none"), pending}, slog.New(slog.DiscardHandler))
+	none := Files{KubeletLog: filepath.Join(dir, "none"), Pending: pending}
+	err = Return(t.Context(), node, none, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), node.Kubeconfig) ||
 		!strings.Contains(err.Error(), "cannot be read") {
 		t.Errorf("got %v, want both problems", err)
+	}
+}
+
+// TestReturnNamesWhyTheNodeIsNotInitialized shows what the controller says, in the log that it wrote last.
+func TestReturnNamesWhyTheNodeIsNotInitialized(t *testing.T) {
+	node := corev1.Node{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: "n"},
+		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: nodeobject.UninitializedTaint}}},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{
+			Type: corev1.NodeReady, Status: corev1.ConditionTrue,
+			LastHeartbeatTime: metav1.NewTime(time.Now().Add(time.Hour)),
+		}}},
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(node)
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	config := filepath.Join(dir, "kubeconfig")
+	for path, text := range map[string]string{
+		config: "{clusters: [{name: c, cluster: {server: '" + server.URL + "'}}], contexts: [{name: c, context: " +
+			"{cluster: c}}], current-context: c}",
+		filepath.Join(dir, "old.log"): "an earlier pod\n",
+		filepath.Join(dir, "new.log"): "cannot reach the vCenter\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hourAgo := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(filepath.Join(dir, "old.log"), hourAgo, hourAgo); err != nil {
+		t.Fatal(err)
+	}
+	options := nodeobject.Options{
+		Kubeconfig: config, Name: "n", Timeout: 2 * time.Second, Interval: 10 * time.Millisecond, Untainted: true,
+	}
+	files := Files{
+		ControllerLogs: []string{filepath.Join(dir, "none*"), filepath.Join(dir, "*.log")},
+		Pending:        filepath.Join(dir, "pending"),
+	}
+	err := Return(t.Context(), options, files, slog.New(slog.DiscardHandler))
+	if !errors.Is(err, nodeobject.ErrUninitialized) ||
+		!strings.HasSuffix(err.Error(), "new.log:\ncannot reach the vCenter") {
+		t.Errorf("got %v, want the taint, and what the controller says", err)
+	}
+	files.ControllerLogs = nil
+	err = Return(t.Context(), options, files, slog.New(slog.DiscardHandler))
+	if !errors.Is(err, nodeobject.ErrUninitialized) || strings.Contains(err.Error(), "The end of") {
+		t.Errorf("got %v, want the taint alone", err)
 	}
 }
 

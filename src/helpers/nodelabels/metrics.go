@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"kubernetes-release/internal/exposition"
+	"kubernetes-release/nodeobject"
 )
 
 // WriteMetrics compares the Nodes with the instances of the deployment: which Nodes have no instance, and which
@@ -47,6 +48,13 @@ func (k *Keeper) writeMetrics(text *exposition.Text) {
 		withNode[id] = true
 		groupsWithNode[n.Labels[groupLabel]] = true
 		hasInstance.Add(exposition.Bool(known), "node", n.Name)
+	}
+	initialized := text.Gauge(
+		"kubernetes_bosh_node_initialized",
+		"Whether a cloud controller manager has initialized a Node; without a cloud, all are.",
+	)
+	for _, n := range nodes {
+		initialized.Add(exposition.Bool(!nodeobject.Uninitialized(n)), "node", n.Name)
 	}
 	hasNode := text.Gauge(
 		"kubernetes_bosh_instance_has_node",

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"kubernetes-release/internal/exposition"
+	"kubernetes-release/nodeobject"
 )
 
 // TestMetrics compares Nodes in the cache with records. TestNodesCannotRelabelThemselves has labels of a real API.
@@ -44,6 +45,9 @@ func TestMetrics(t *testing.T) {
 		"unknown":  {},
 	} {
 		object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+		if name == "unknown" {
+			object.Spec.Taints = []corev1.Taint{{Key: nodeobject.UninitializedTaint}}
+		}
 		if err := keeper.informer().GetIndexer().Add(object); err != nil {
 			t.Fatal(err)
 		}
@@ -65,6 +69,11 @@ func TestMetrics(t *testing.T) {
 		`node_has_instance{node="stranger"} 0`,
 		`node_has_instance{node="unknown"} 0`,
 		`node_has_instance{node="worker"} 1`,
+		`node_initialized{node="control"} 1`,
+		`node_initialized{node="deleted"} 1`,
+		`node_initialized{node="stranger"} 1`,
+		`node_initialized{node="unknown"} 0`,
+		`node_initialized{node="worker"} 1`,
 		`instance_has_node{instance_group="control",instance_id="a"} 1`,
 		`instance_has_node{instance_group="worker",instance_id="b"} 1`,
 		`instance_has_node{instance_group="worker",instance_id="c"} 0`,

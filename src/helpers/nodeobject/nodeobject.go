@@ -6,6 +6,7 @@ package nodeobject
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -18,6 +19,9 @@ import (
 
 // UninitializedTaint is on a Node until the cloud-controller-manager has set its addresses, zone and provider ID.
 const UninitializedTaint = "node.cloudprovider.kubernetes.io/uninitialized"
+
+// ErrUninitialized is the reason that a Node with UninitializedTaint is waited for.
+var ErrUninitialized = errors.New("no cloud-controller-manager has initialized it yet")
 
 // AddressesLabel is on a Node when kubelet-csr-approver has set the labels and taints of its instance. Before that, an
 // admission policy lets the Node neither be Ready nor announce a network.
@@ -75,11 +79,11 @@ func CheckReady(node *corev1.Node, untainted bool) error {
 }
 
 func checkInitialized(node *corev1.Node) error {
-	if hasTaint(node, UninitializedTaint) {
+	if Uninitialized(node) {
 		return fmt.Errorf(
-			"Node %s has the taint %s: no cloud-controller-manager has initialized it yet (see its log on the control "+
-				"VMs)",
-			node.Name, UninitializedTaint,
+			"Node %s has the taint %s: %w (the log of its job on the control VMs, or of its pods in kube-system, says "+
+				"why)",
+			node.Name, UninitializedTaint, ErrUninitialized,
 		)
 	}
 	return nil
@@ -109,8 +113,11 @@ func checkNetwork(node *corev1.Node) error {
 	return checkKnown(node)
 }
 
-func hasTaint(node *corev1.Node, key string) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == key })
+// Uninitialized reports whether the Node waits for a cloud-controller-manager.
+func Uninitialized(node *corev1.Node) bool {
+	return slices.ContainsFunc(
+		node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == UninitializedTaint },
+	)
 }
 
 // NotReadySince returns since when the Node has not been Ready, if it is not.

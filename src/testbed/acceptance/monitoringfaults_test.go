@@ -81,7 +81,7 @@ var alertFaults = [][]alertFault{
 		{"node that is gone", []string{"InstanceHasNoNode"}, loseNode, func(t *testing.T, m *monitored) {
 			m.ssh(t, "worker/1", "monit", "start", "kubelet")
 		}},
-		{"Node that is left", []string{"NodeHasNoInstance"}, leaveNode,
+		{"Node that is left", []string{"NodeHasNoInstance", "NodeIsNotInitialized"}, leaveNode,
 			onControl("monit", "start", "cloud-controller-manager")}, // which deletes it
 		{"join without a signer", []string{"JoinsFail"}, func(t *testing.T, m *monitored) {
 			m.ssh(t, "control/0", "monit", "stop", "kubelet-signer")
@@ -364,7 +364,9 @@ func leaveNode(t *testing.T, m *monitored) {
 	m.mustKubectl(t, `apiVersion: v1
 kind: Node
 metadata: {name: ip-10-0-0-99.ec2.internal}
-spec: {providerID: "aws:///us-east-1a/i-0123456789abcdef0"}
+spec:
+  providerID: "aws:///us-east-1a/i-0123456789abcdef0"
+  taints: [{key: node.cloudprovider.kubernetes.io/uninitialized, value: "true", effect: NoSchedule}]
 `, "apply", "-f", "-")
 }
 

@@ -16,6 +16,7 @@ var Proofs = map[string]Proof{
 	"CertificateRequestDenied":          {"a node requests a certificate of system:masters", InLab},
 	"CertificateRequestsAreNotDecided":  {"a VM that is gone holds the lease of the approver", InLab},
 	"NodeHasNoInstance":                 {"the Node of a VM that is gone is left, without a cloud controller", InLab},
+	"NodeIsNotInitialized":              {"a Node is left without a cloud controller", InLab},
 	"NodeDNSDoesNotAnswer":              {"the node's DNS server is stopped", InLab},
 	"InstanceHasNoNode":                 {"a kubelet is stopped, and its Node deleted", InLab},
 	"KubernetesVersionsDiffer":          {"a kubelet of another version is started", InLab},
