@@ -65,6 +65,12 @@ func TestTenantsCannotNameSecurityGroups(t *testing.T) {
 			t.Errorf("health checks of port %s: %v", open, err)
 		}
 	}
+	s.restrict(awsLink, map[string]values{"cluster": {"service_node_port_range": "20000-29999"}})
+	eventually.Succeeds(t, time.Minute, "ports of Services of another range", func() error {
+		return expose(s.tenant, "tenant", "port-29999", map[string]string{port: "29999"})
+	})
+	err := expose(s.tenant, "tenant", "port-30001", map[string]string{port: "30001"})
+	kubetest.MustForbid(t, "a port of another range", err, "would open port 30001", "a port of 20000-29999")
 	internal := "service.beta.kubernetes.io/aws-load-balancer-internal"
 	for name, client := range map[string]kubernetes.Interface{
 		"plain": s.tenant, "old": s.ClientFor("system:serviceaccount:kube-system:service-controller", "system:masters"),
