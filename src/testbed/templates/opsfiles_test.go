@@ -877,6 +877,15 @@ var opsCases = withProviders(map[string]opsCase{
 			t.Errorf("nodes have the roles %v, want %v", join["roles"], want)
 		}
 	}},
+	"add-manifests.yml": {
+		deployment{ops: []string{"add-manifests.yml"}, vars: []string{`manifests="{kind: Namespace, apiVersion: v1}"`}},
+		func(t *testing.T, p *director.Plan) {
+			rendered := string(file(t, group(t, p, "control"), "kubernetes-addons", "config/manifests/90-operator.yml"))
+			if strings.TrimSpace(rendered) != "{kind: Namespace, apiVersion: v1}" {
+				t.Errorf("the manifests are %q", rendered)
+			}
+		},
+	},
 	"set-sysctls.yml": {
 		deployment{ops: []string{"set-sysctls.yml"}, vars: []string{sysctlsVar}},
 		func(t *testing.T, p *director.Plan) {
