@@ -73,6 +73,16 @@ type Options struct {
 	Timeout time.Duration
 }
 
+// load returns all objects.
+func (o Options) load() ([]Object, error) {
+	objects, err := Load(o.Dirs, o.Images)
+	if err != nil {
+		return nil, err
+	}
+	objects = append(objects, o.Objects...)
+	return objects, duplicates(objects)
+}
+
 // Result counts objects by what happened to them.
 type Result struct {
 	Created, Changed, Unchanged int
@@ -100,12 +110,8 @@ func apply(
 ) (Result, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, options.Timeout, fmt.Errorf("timeout of %s exceeded", options.Timeout))
 	defer cancel()
-	objects, err := Load(options.Dirs, options.Images)
+	objects, err := options.load()
 	if err != nil {
-		return Result{}, err
-	}
-	objects = append(objects, options.Objects...)
-	if err := duplicates(objects); err != nil {
 		return Result{}, err
 	}
 	slices.SortStableFunc(objects, func(a, b Object) int {

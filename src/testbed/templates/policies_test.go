@@ -90,7 +90,8 @@ func TestPoliciesOfDeployments(t *testing.T) {
 		"ValidatingAdmissionPolicy node-network.kubernetes.bosh.io",
 		"ValidatingAdmissionPolicy smoke-tests.kubernetes.bosh.io",
 	}
-	onAWS := slices.Concat(plain, []string{"ValidatingAdmissionPolicy csi-nodes.kubernetes.bosh.io"})
+	onOpenStack := slices.Concat(plain, []string{"ValidatingAdmissionPolicy csi-nodes.kubernetes.bosh.io"})
+	onAWS := slices.Concat(onOpenStack, []string{"ValidatingAdmissionPolicy load-balancer-kind.kubernetes.bosh.io"})
 	tenants := []string{
 		"ValidatingAdmissionPolicy tenant-control-vms.kubernetes.bosh.io",
 		"ValidatingAdmissionPolicy tenant-namespaces.kubernetes.bosh.io",
@@ -120,7 +121,7 @@ func TestPoliciesOfDeployments(t *testing.T) {
 			ops: []string{"aws.yml", "restrict-tenants.yml"}, want: slices.Concat(onAWS, tenants, services),
 		},
 		"tenants on OpenStack": {
-			ops: []string{"openstack.yml", "restrict-tenants.yml"}, want: slices.Concat(onAWS, tenants, services),
+			ops: []string{"openstack.yml", "restrict-tenants.yml"}, want: slices.Concat(onOpenStack, tenants, services),
 			vars: openstackVars,
 		},
 		"Gateways": {ops: []string{"aws.yml", controller, gateway}, want: slices.Concat(onAWS, finalizer)},

@@ -2117,6 +2117,34 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{`coredns.extra_plugins is ["log"]`, "format of a Corefile"},
 		},
 		{
+			"settings of containerd without a plugin",
+			"containerd",
+			values{"config": values{"device_ownership_from_security_context": true}},
+			[]string{"config is", "it must map plugins of containerd", "io.containerd.cri.v1.runtime"},
+		},
+		{
+			"a setting of containerd that another property has",
+			"containerd",
+			values{"config": values{"io.containerd.cri.v1.runtime": values{"restrict_oom_score_adj": true}}},
+			[]string{
+				"config.io.containerd.cri.v1.runtime.restrict_oom_score_adj is true", "use that property, or remove the field",
+			},
+		},
+		{
+			"a table of containerd in place of the release's",
+			"containerd",
+			values{"config": values{"io.containerd.cri.v1.images": values{"registry": "x"}}},
+			[]string{`config.io.containerd.cri.v1.images.registry is "x"`},
+		},
+		{
+			"a runtime of containerd that the release has",
+			"containerd",
+			values{"config": values{"io.containerd.cri.v1.runtime": values{
+				"containerd": values{"runtimes": values{"runc": values{"options": values{"SystemdCgroup": false}}}},
+			}}},
+			[]string{"config.io.containerd.cri.v1.runtime.containerd.runtimes.runc.options.SystemdCgroup is false"},
+		},
+		{
 			"no CoreDNS",
 			"kubernetes-addons",
 			values{"coredns": values{"replicas": 0}},

@@ -25,6 +25,7 @@ func applyAddons() *cobra.Command {
 	driverConfig := command.Flags().String("csi-driver", "", driverUsage)
 	keepObsolete := command.Flags().
 		Bool("keep-obsolete", false, "do not delete objects that are no longer in the directory")
+	check := command.Flags().Bool("check", false, "only check the manifests, without the API server")
 	members := etcdMembersFlag(command)
 	timeout := timeoutFlag(command, 0, "for everything, including the wait for the API server")
 	require(command, "dir", "timeout")
@@ -43,6 +44,9 @@ func applyAddons() *cobra.Command {
 		}
 		if options.Objects, err = inPods(*controllerConfig, *driverConfig); err != nil {
 			return err
+		}
+		if *check {
+			return addons.Check(options, slog.Default())
 		}
 		config, err := kubeconfig.Load(*path)
 		if err != nil {
