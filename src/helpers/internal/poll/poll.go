@@ -9,10 +9,11 @@ import (
 )
 
 // A check that took long is repeated after slowdown times as long, up to maxInterval: on a machine without processor
-// time to spare, many that wait would else take it from what they wait for.
+// time to spare, many that wait would else take it from what they wait for. It is short, because a check that hung took
+// no processor time.
 const (
 	slowdown    = 4
-	maxInterval = 5 * time.Second
+	maxInterval = time.Second
 )
 
 // Until calls check at once and then after every interval, or a longer one after a check that took long, until it
