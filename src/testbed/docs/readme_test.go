@@ -83,7 +83,7 @@ func checkBosh(t *testing.T, words []string, shown map[string]string) {
 				text = read(t, words[i])
 			}
 			ops = append(ops, text)
-		case word == "-v":
+		case word == "-v", word == "--var-file":
 			i++
 			name, value, _ := strings.Cut(words[i], "=")
 			vars[name] = value

@@ -76,7 +76,7 @@ func TestLoadBalancersAreNotLeftBehind(t *testing.T) {
 		)
 		switch {
 		case test.refused:
-			kubetest.MustForbid(t, test.what, err, prefix, "change the type of the Service to NodePort")
+			kubetest.MustForbid(t, test.what, err, prefix, "of the Service to NodePort")
 		case err != nil:
 			t.Errorf("%s: %v", test.what, err)
 		}

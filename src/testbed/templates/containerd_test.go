@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestContainerdSettings gives settings of the property config to a real containerd, by the job's pre-start.
+// TestContainerdSettings gives settings of the property config to a real containerd, as pre-start does.
 func TestContainerdSettings(t *testing.T) {
 	components := os.Getenv("COMPONENTS_DIR")
 	if components == "" {
@@ -54,24 +54,20 @@ func TestContainerdSettings(t *testing.T) {
 			}
 			files := mustRender(t, "containerd", inputFor(t, "containerd").with(properties))
 			dir := t.TempDir()
-			script, rest, found := strings.Cut(string(files["bin/pre-start"]), "\nexec ")
-			if !found || strings.Count(rest, "\n") != 1 {
-				t.Fatalf("pre-start does not end with the check of flags:\n%s", rest)
-			}
+			script := string(files["bin/check-config"])
 			for from, to := range map[string]string{
 				"/var/vcap/jobs/containerd/config": dir, "/var/vcap/packages/containerd/bin/containerd": bin,
-				"/var/vcap/data/cni/conf": dir,
 			} {
 				script = strings.ReplaceAll(script, from, to)
 			}
 			for name, content := range map[string]string{
-				"config.toml": string(files["config/config.toml"]), "write-registry-hosts": "", "pre-start": script,
+				"config.toml": string(files["config/config.toml"]), "check-config": script,
 			} {
 				if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
-			out, err := exec.CommandContext(t.Context(), "bash", filepath.Join(dir, "pre-start")).CombinedOutput()
+			out, err := exec.CommandContext(t.Context(), "bash", filepath.Join(dir, "check-config")).CombinedOutput()
 			if (err != nil) != (test.want != nil) {
 				t.Fatalf("%v\n%s\n%s", err, out, files["config/config.toml"])
 			}
