@@ -44,7 +44,7 @@ func Check(options Options, log *slog.Logger) error {
 		)
 	}
 	if err := errors.Join(problems...); err != nil {
-		return fmt.Errorf("%w\nChange the manifests in the BOSH manifest; of a key that is there twice, remove one", err)
+		return fmt.Errorf("%w\nChange them in the BOSH manifest; of a key that is there twice, remove one", err)
 	}
 	return nil
 }

@@ -16,15 +16,18 @@ func TestCheck(t *testing.T) {
 		want     []string // of the error, nil if there is none
 		log      string
 	}{
-		"right": {manifest: pod + "  - {name: a, image: b, env: [{name: A}, {name: B}], resources: {limits: {cpu: 1}}}"},
+		"right": {
+			manifest: pod + "  - {name: a, image: b, env: [{name: A}, {name: B}], resources: {limits: {cpu: 1}}}",
+		},
 		"a kind of a CustomResourceDefinition": {
-			manifest: "apiVersion: example.com/v1\nkind: Shop\nmetadata: {name: a}\nspec: {list: [{name: a}, {name: a}]}",
+			manifest: "apiVersion: example.com/v1\nkind: Shop\nmetadata: {name: a}\n" +
+				"spec: {list: [{name: a}, {name: a}]}",
 		},
 		"two variables": {
 			manifest: pod + "  - {name: a, image: b, env: [{name: A, value: x}, {name: A, value: \"y\"}]}",
 			want: []string{
-				"a.yml, document 1: Pod shop/web", `.spec.containers[name="a"].env`, `duplicate entries for key [name="A"]`,
-				"remove one",
+				"a.yml, document 1: Pod shop/web", `.spec.containers[name="a"].env`,
+				`duplicate entries for key [name="A"]`, "remove one",
 			},
 		},
 		"two ports": {

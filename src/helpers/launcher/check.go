@@ -277,7 +277,8 @@ func (l *Launcher) checkFlags(ctx context.Context, config *Config, log *slog.Log
 // run at the same time.
 func (l *Launcher) awaitTurn(ctx context.Context) (done func(), err error) {
 	turn := func(ctx context.Context, i int) (done func(), err error) {
-		return filelock.Acquire(ctx, filepath.Join(l.root, "/run/kube-launcher", fmt.Sprintf("check-%d.lock", i)), "", nil)
+		path := filepath.Join(l.root, "/run/kube-launcher", fmt.Sprintf("check-%d.lock", i))
+		return filelock.Acquire(ctx, path, "", nil)
 	}
 	now, cancel := context.WithCancel(ctx) // an attempt does not wait
 	cancel()

@@ -37,9 +37,9 @@ type Files struct {
 }
 
 // Return waits until the Node of this VM is Ready and takes it back into service after a drain, as post-start of
-// kubelet does. An error repeats the end of kubelet's log, if it has the path of one, and the end of the cloud controller
-// manager's if it is waited for. With a timeout of 0 Return does not wait and only tries the latter. It ends with a
-// *readywait.NoQuorumError as nodeobject.Wait does.
+// kubelet does. An error repeats the end of kubelet's log, if it has the path of one, and the end of the cloud
+// controller manager's if it is waited for. With a timeout of 0 Return does not wait and only tries the latter. It ends
+// with a *readywait.NoQuorumError as nodeobject.Wait does.
 func Return(ctx context.Context, node nodeobject.Options, files Files, log *slog.Logger) error {
 	if err := rootfile.Write(files.Pending, nil, 0o600); err != nil {
 		log.Error("if the node cannot return into service now, post-deploy does not try again", "error", err)

@@ -59,8 +59,8 @@ var changedProperties = map[string]map[string]string{
 var unchangedProperties = map[string][]string{
 	"kubelet": {"tls.ca", "join.secret", "fail_swap_on", "fail_cgroup_v1", "cgroup_root"},
 	"containerd": {
-		"cgroup_driver", "restrict_oom_score_adj", "oom_score", "registry.ca", "registry.config_path", "proxy.https_proxy",
-		"runtimes", "extra_args",
+		"cgroup_driver", "restrict_oom_score_adj", "oom_score", "registry.ca", "registry.config_path",
+		"proxy.https_proxy", "runtimes", "extra_args", "config",
 	},
 }
 

@@ -34,8 +34,8 @@ func TestLoadBalancersAreNotLeftBehind(t *testing.T) {
 		refused         bool
 	}{
 		{"classic to network", cloud, nil, nil, `{"metadata": {"annotations": {"%stype": "nlb"}}}`, refused},
-		{"network to classic", cloud, nil, map[string]string{"type": "nlb"}, `{"metadata": {"annotations": null}, "spec":
-			{"type": "ClusterIP"}, "x": "%s"}`, refused},
+		{"network to classic", cloud, nil, map[string]string{"type": "nlb"},
+			`{"metadata": {"annotations": null}, "spec": {"type": "ClusterIP"}, "x": "%s"}`, refused},
 		{"to the other controller", cloud, nil, nil, `{"metadata": {"annotations": {"%stype": "external"}}}`, refused},
 		{"from the other controller", other, nil, map[string]string{"type": "nlb-ip"},
 			`{"metadata": {"annotations": {"%stype": "nlb"}}}`, refused},
@@ -71,8 +71,9 @@ func TestLoadBalancersAreNotLeftBehind(t *testing.T) {
 		if _, err := services.Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
+		patch := fmt.Appendf(nil, test.patch, prefix)
 		_, err := services.Patch(
-			t.Context(), service.Name, types.MergePatchType, fmt.Appendf(nil, test.patch, prefix), metav1.PatchOptions{},
+			t.Context(), service.Name, types.MergePatchType, patch, metav1.PatchOptions{},
 		)
 		switch {
 		case test.refused:

@@ -36,7 +36,9 @@ func TestContainerdSettings(t *testing.T) {
 		}},
 		"an unknown field": {
 			config: values{runtime: values{"devce_ownership": true}},
-			want:   []string{"property config of job containerd", "unknown key", "key=devce_ownership plugin=" + runtime},
+			want: []string{
+				"property config of job containerd", "unknown key", "key=devce_ownership plugin=" + runtime,
+			},
 		},
 		"a value of another type": {
 			config: values{runtime: values{"device_ownership_from_security_context": "yes"}},

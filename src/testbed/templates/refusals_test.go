@@ -2127,7 +2127,8 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			"containerd",
 			values{"config": values{"io.containerd.cri.v1.runtime": values{"restrict_oom_score_adj": true}}},
 			[]string{
-				"config.io.containerd.cri.v1.runtime.restrict_oom_score_adj is true", "use that property, or remove the field",
+				"config.io.containerd.cri.v1.runtime.restrict_oom_score_adj is true",
+				"use that property, or remove the field",
 			},
 		},
 		{

@@ -292,7 +292,8 @@ func TestRenderRefuses(t *testing.T) {
 				s.Arguments = []string{"--cloud-provider=x", "--cluster-name=other", "--v=2"}
 			},
 			[]string{
-				"controller_args of job cloud-controller-image: remove cloud-provider, cluster-name: the manifests set it",
+				"controller_args of job cloud-controller-image: remove cloud-provider, cluster-name: the manifests " +
+					"set it",
 			},
 		},
 		"arguments about the leader": {
@@ -300,8 +301,8 @@ func TestRenderRefuses(t *testing.T) {
 				s.Arguments = []string{"--leader-elect=false", "--leader-elect-resource-name=mine"}
 			},
 			[]string{
-				"controller_args of job cloud-controller-image: remove leader-elect, leader-elect-resource-name: pods " +
-					"elect a leader by the lease kube-system/cloud-controller-manager",
+				"controller_args of job cloud-controller-image: remove leader-elect, leader-elect-resource-name: " +
+					"pods elect a leader by the lease kube-system/cloud-controller-manager",
 			},
 		},
 	} {

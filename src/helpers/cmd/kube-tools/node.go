@@ -30,8 +30,10 @@ func waitNode() *cobra.Command {
 	etcd := command.Flags().
 		String("etcd-config", "", "config/members.json of the job etcd; without the `FILE` no etcd runs on this VM")
 	kubelet := command.Flags().String("kubelet-log", "", "`FILE` whose end to print if the Node is not Ready")
-	controller := command.Flags().StringSlice("controller-logs", nil, "`GLOBS` of the cloud controller manager's logs: "+
-		"also wait until it has initialized the Node, and print the end of the newest if it has not")
+	controller := command.Flags().StringSlice(
+		"controller-logs", nil, "`GLOBS` of the cloud controller manager's logs: also wait until it has initialized "+
+			"the Node, and print the end of the newest if it has not",
+	)
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		options, err := options()
 		if err != nil {

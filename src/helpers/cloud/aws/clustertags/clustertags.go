@@ -81,8 +81,8 @@ func ValidateName(name string) error {
 	}
 	if !nameForm.MatchString(name) {
 		return fmt.Errorf(
-			"the cluster's name is %q: it must have lower-case letters, digits, hyphens, underscores and dots, as prod, "+
-				"parts between dots of at most 63 characters that begin and end with a letter or digit", name,
+			"the cluster's name is %q: it must have lower-case letters, digits, hyphens, underscores and dots, as "+
+				"prod, parts between dots of at most 63 characters that begin and end with a letter or digit", name,
 		)
 	}
 	return nil
