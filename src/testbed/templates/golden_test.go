@@ -279,6 +279,7 @@ var everything = map[string]values{
 	},
 	"containerd": {
 		"cgroup_driver":          "cgroupfs",
+		"config":                 values{"io.containerd.cri.v1.runtime": values{"stream_idle_timeout": "2h"}},
 		"restrict_oom_score_adj": true,
 		"oom_score":              0,
 		"registry": values{

@@ -311,6 +311,7 @@ func kubeletScripts(t *testing.T, launcher string) (root string, run func(comman
 	launcher = "#!/bin/bash\n" + strings.ReplaceAll(launcher, "ROOT", root) + "\n"
 	files := map[string][]byte{
 		"packages/helpers/bin/kube-launcher": []byte(launcher),
+		"packages/helpers/bin/kube-tools":    []byte("#!/bin/bash\n"),
 		"sys/run/kubelet/x":                  nil,
 		"data/kubelet/x":                     nil,
 	}

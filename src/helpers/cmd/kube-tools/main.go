@@ -65,6 +65,7 @@ func newCommand() *cobra.Command {
 		smokeTest(),
 		startKeys(),
 		stopProcess(),
+		forgetAllocation(),
 		waitNode(),
 		waitReady(),
 		writeFiles(),

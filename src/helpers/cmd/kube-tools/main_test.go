@@ -36,7 +36,7 @@ func TestRefusesWrongArguments(t *testing.T) {
 			"add-dns-address, apply-addons, approve-kubelet-csrs, check-alias, check-apiserver-version, " +
 				"check-cloud-controller, check-corefile, check-csi-driver, check-driver-image, check-etcd-space, " +
 				"check-kubelet-version, check-rotation, check-settings, completion, drain-node, " +
-				"etcd-maintenance, etcd-snapshot, handle-interruptions, " +
+				"etcd-maintenance, etcd-snapshot, forget-allocation, handle-interruptions, " +
 				"intercept-dns, ipset, join, " +
 				"join-etcd, keep-certificates, keep-firewall, keep-node-labels, keep-settings, kms-plugin, " +
 				"leave-etcd, move-etcd-leader, prepare-etcd, prepare-vxlan, publish-issuer, " +
