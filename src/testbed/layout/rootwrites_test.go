@@ -59,6 +59,7 @@ var writes = map[string]string{
 	"csiregistration/register.go: os.Remove":    "below a directory that the launcher has claimed",
 	"interruption/interruption.go: os.Remove":   "below a directory that the launcher has claimed",
 	"join/renew.go: os.Remove":                  "in a directory that it has claimed",
+	"cmd/kube-tools/allocation.go: os.Remove":   "in a directory that it has claimed",
 	"launcher/pidfile.go: os.Remove":            "below a directory that the launcher has claimed",
 	"launcher/pidfile.go: filelock.Acquire":     "below a directory that the launcher has claimed",
 	"launcher/check.go: filelock.Acquire":       "in /run, where vcap cannot write",
