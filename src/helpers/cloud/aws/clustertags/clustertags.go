@@ -72,11 +72,11 @@ const namePart = `[a-z0-9]([-_a-z0-9]{0,61}[a-z0-9])?`
 
 // ValidateName checks the name of a cluster as the job kube-apiserver does when it renders cluster.name.
 func ValidateName(name string) error {
-	if len(name) > maxName {
+	if n := utf8.RuneCountInString(name); n > maxName {
 		return fmt.Errorf(
 			"the cluster's name has %d characters; the maximum is %d, because BOSH truncates tag keys to 127 "+
 				"characters and the key starts with %s",
-			utf8.RuneCountInString(name), maxName, Prefix,
+			n, maxName, Prefix,
 		)
 	}
 	if !nameForm.MatchString(name) {
