@@ -17,8 +17,8 @@ func forgetAllocation() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "forget-allocation",
 		Short: "Remove kubelet's state of processors and memory of containers if its settings have changed",
-		Long: `With other settings than those of the state in its root directory, kubelet does not start. The settings of
-the state are kept beside it.`,
+		Long: `With other settings than those of the state in its root directory, kubelet does not start. The settings
+of the state are kept beside it.`,
 	}
 	settings := requirePath(command, "settings", "file that decides what containers get, config/allocation.json")
 	root := requirePath(command, "root-dir", "kubelet's root directory")
