@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// restoreTimeout bounds how long Return tries to change the Node.
+	// restoreTimeout bounds how long Return tries to change the Node, unless it may wait longer for the Node itself.
 	restoreTimeout = time.Minute
 	// logLines is how much Return repeats of kubelet's log, from its last logBytes.
 	logLines, logBytes = 5, 64 << 10
@@ -76,7 +76,7 @@ func Finish(ctx context.Context, node nodeobject.Options, pending string, log *s
 // restore repeats Restore until it succeeds, or etcd refuses writes, which no repetition changes. The node is then no
 // longer pending.
 func restore(ctx context.Context, node nodeobject.Options, pending string, log *slog.Logger) error {
-	node.Timeout = restoreTimeout
+	node.Timeout = max(node.Timeout, restoreTimeout)
 	try := func(ctx context.Context) error {
 		client, err := node.Client()
 		if errors.Is(err, fs.ErrNotExist) {

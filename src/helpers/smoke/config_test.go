@@ -93,3 +93,14 @@ func TestInternalLoadBalancer(t *testing.T) {
 		t.Errorf("the Service %s has the annotations %v", last.Name, last.Annotations)
 	}
 }
+
+// TestLimitsWithin: a cluster on slow machines needs more time for each step, not only for all together.
+func TestLimitsWithin(t *testing.T) {
+	for timeout, want := range map[time.Duration]time.Duration{
+		time.Minute: 3 * time.Minute, defaultTimeout: 3 * time.Minute, time.Hour: 18 * time.Minute,
+	} {
+		if have := limitsWithin(timeout).check; have != want {
+			t.Errorf("a step of a run of %s takes at most %s, want %s", timeout, have, want)
+		}
+	}
+}

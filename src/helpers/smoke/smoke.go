@@ -70,6 +70,8 @@ const (
 	progressInterval = 15 * time.Second
 	// explainTimeout limits the listing of pods and Events after a failure.
 	explainTimeout = 20 * time.Second
+	// defaultTimeout is the default of the job's property timeout.
+	defaultTimeout = 10 * time.Minute
 	// deleteTimeout limits one request to delete the namespace.
 	deleteTimeout = 30 * time.Second
 )
@@ -77,12 +79,18 @@ const (
 // limits are the timeouts of a run's steps.
 type limits struct{ check, loadBalancer, policy, provisioning, cleanup time.Duration }
 
-var defaultLimits = limits{
-	check:        3 * time.Minute,
-	loadBalancer: 5 * time.Minute,
-	policy:       30 * time.Second,
-	provisioning: 30 * time.Second,
-	cleanup:      5 * time.Minute,
+// limitsWithin are those of a run that may take that long; on a slow machine, where it may take longer than by default,
+// its steps may too.
+func limitsWithin(timeout time.Duration) limits {
+	scale := max(1, float64(timeout)/float64(defaultTimeout))
+	scaled := func(limit time.Duration) time.Duration { return time.Duration(scale * float64(limit)) }
+	return limits{
+		check:        scaled(3 * time.Minute),
+		loadBalancer: scaled(5 * time.Minute),
+		policy:       scaled(30 * time.Second),
+		provisioning: scaled(30 * time.Second),
+		cleanup:      scaled(5 * time.Minute),
+	}
 }
 
 // Run checks a cluster and writes the report to output. The error tells how many checks failed, or what was left
@@ -112,7 +120,7 @@ func Run(ctx context.Context, restConfig *rest.Config, config Config, output io.
 		fetch:   fetch.Get,
 		report:  &report{output: output},
 		clock:   clock.RealClock{},
-		limits:  defaultLimits,
+		limits:  limitsWithin(config.Timeout.Std()),
 		prefix:  namespacePrefix,
 	}
 	return s.run(ctx)
