@@ -357,7 +357,7 @@ func TestRightAccountsPass(t *testing.T) {
 // TestFullRole: if the role's other inline policies leave too little, the first fix fails and the alternative leads
 // to a pass.
 func TestFullRole(t *testing.T) {
-	for _, cluster := range []string{"prod", strings.Repeat("n", 105)} {
+	for _, cluster := range []string{"prod", strings.Repeat("n", 52) + "." + strings.Repeat("n", 52)} {
 		a := rightAccount(t, rand.New(rand.NewPCG(3, 8)))
 		a.Config = testConfig(preflight.Control)
 		a.Config.Cluster = cluster
