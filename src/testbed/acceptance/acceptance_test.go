@@ -72,6 +72,17 @@ func TestLoadBalancerForwardsRequests(t *testing.T) {
 	}
 }
 
+// TestLoginShells use kubectl and ctr as they are.
+func TestLoginShells(t *testing.T) {
+	l := deployed(t)
+	out := l.ssh(t, "control/0", "bash", "--login", "-c", "kubectl get nodes -o name && ctr containers ls -q | wc -l")
+	var node string
+	var containers int
+	if _, err := fmt.Sscan(out, &node, &containers); err != nil || !strings.HasPrefix(node, "node/") || containers == 0 {
+		t.Errorf("a login shell of root says %q, want a node and a number of containers: %v", out, err)
+	}
+}
+
 func TestUnchangedDeployRestartsNoProcess(t *testing.T) {
 	l := deployed(t)
 	pids := func() string {

@@ -1,0 +1,3 @@
+# For login shells on nodes: kubectl on control VMs, and containerd's ctr with kubelet's containers.
+PATH=$PATH:/var/vcap/jobs/kubectl/bin:/var/vcap/packages/containerd/bin
+export CONTAINERD_NAMESPACE=k8s.io
