@@ -78,7 +78,8 @@ func TestLoginShells(t *testing.T) {
 	out := l.ssh(t, "control/0", "bash", "--login", "-c", "kubectl get nodes -o name && ctr containers ls -q | wc -l")
 	var node string
 	var containers int
-	if _, err := fmt.Sscan(out, &node, &containers); err != nil || !strings.HasPrefix(node, "node/") || containers == 0 {
+	_, err := fmt.Sscan(out, &node, &containers)
+	if err != nil || !strings.HasPrefix(node, "node/") || containers == 0 {
 		t.Errorf("a login shell of root says %q, want a node and a number of containers: %v", out, err)
 	}
 }
