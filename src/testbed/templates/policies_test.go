@@ -90,7 +90,10 @@ func TestPoliciesOfDeployments(t *testing.T) {
 		"ValidatingAdmissionPolicy node-network.kubernetes.bosh.io",
 		"ValidatingAdmissionPolicy smoke-tests.kubernetes.bosh.io",
 	}
-	onOpenStack := slices.Concat(plain, []string{"ValidatingAdmissionPolicy csi-nodes.kubernetes.bosh.io"})
+	onOpenStack := slices.Concat(plain, []string{
+		"ValidatingAdmissionPolicy csi-nodes.kubernetes.bosh.io",
+		"ValidatingAdmissionPolicy load-balancer-annotations.kubernetes.bosh.io",
+	})
 	onAWS := slices.Concat(onOpenStack, []string{"ValidatingAdmissionPolicy load-balancer-kind.kubernetes.bosh.io"})
 	tenants := []string{
 		"ValidatingAdmissionPolicy tenant-control-vms.kubernetes.bosh.io",
@@ -99,7 +102,10 @@ func TestPoliciesOfDeployments(t *testing.T) {
 		"ValidatingAdmissionPolicy tenant-volumes.kubernetes.bosh.io",
 	}
 	services := []string{"ValidatingAdmissionPolicy tenant-services.kubernetes.bosh.io"}
-	finalizer := []string{"ValidatingAdmissionPolicy load-balancer-finalizer.kubernetes.bosh.io"}
+	controllers := []string{
+		"ValidatingAdmissionPolicy aws-load-balancer-annotations.kubernetes.bosh.io",
+		"ValidatingAdmissionPolicy load-balancer-finalizer.kubernetes.bosh.io",
+	}
 	balancers := []string{
 		"ValidatingAdmissionPolicy tenant-ingresses.kubernetes.bosh.io",
 		"ValidatingAdmissionPolicy tenant-pod-interfaces.kubernetes.bosh.io",
@@ -124,14 +130,14 @@ func TestPoliciesOfDeployments(t *testing.T) {
 			ops: []string{"openstack.yml", "restrict-tenants.yml"}, want: slices.Concat(onOpenStack, tenants, services),
 			vars: openstackVars,
 		},
-		"Gateways": {ops: []string{"aws.yml", controller, gateway}, want: slices.Concat(onAWS, finalizer)},
+		"Gateways": {ops: []string{"aws.yml", controller, gateway}, want: slices.Concat(onAWS, controllers)},
 		"tenants with Ingresses": {
 			ops:  []string{"aws.yml", controller, "restrict-tenants.yml"},
-			want: slices.Concat(onAWS, finalizer, tenants, services, balancers),
+			want: slices.Concat(onAWS, controllers, tenants, services, balancers),
 		},
 		"tenants with Gateways": {
 			ops:  []string{"aws.yml", controller, gateway, "restrict-tenants.yml"},
-			want: slices.Concat(onAWS, finalizer, tenants, services, balancers, gateways),
+			want: slices.Concat(onAWS, controllers, tenants, services, balancers, gateways),
 		},
 	} {
 		slices.Sort(test.want)
