@@ -55,7 +55,7 @@ func newCommand() *cobra.Command {
 		leaveEtcd(),
 		moveEtcdLeader(),
 		prepareEtcd(),
-		prepareVXLAN(),
+		prepareFlannel(),
 		publishIssuer(),
 		registerCSIDriver(),
 		renewKubeletCertificates(),

@@ -39,7 +39,7 @@ func TestRefusesWrongArguments(t *testing.T) {
 				"etcd-maintenance, etcd-snapshot, forget-allocation, handle-interruptions, " +
 				"intercept-dns, ipset, join, " +
 				"join-etcd, keep-certificates, keep-firewall, keep-node-labels, keep-settings, kms-plugin, " +
-				"leave-etcd, move-etcd-leader, prepare-etcd, prepare-vxlan, publish-issuer, " +
+				"leave-etcd, move-etcd-leader, prepare-etcd, prepare-flannel, publish-issuer, " +
 				"register-csi-driver, renew-kubelet-certificates, return-node, settle-etcd, sign-kubelet-csrs, " +
 				"smoke-test, start-keys, stop-process, wait-node, wait-ready, write-files",
 		},

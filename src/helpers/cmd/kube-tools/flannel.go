@@ -8,17 +8,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubernetes-release/flannel"
 	"kubernetes-release/node"
 	"kubernetes-release/nodeobject"
-	"kubernetes-release/vxlan"
 )
 
 // networkTimeout is for a VM that has joined already.
 const networkTimeout = 10 * time.Minute
 
-func prepareVXLAN() *cobra.Command {
+func prepareFlannel() *cobra.Command {
 	command := &cobra.Command{
-		Use:   "prepare-vxlan",
+		Use:   "prepare-flannel",
 		Short: "Create flannel's device, and wait until flannel may announce it",
 		Long: "Create flannel's device, with a MAC address for this VM, and wait until the VM of this Node is known " +
 			"and the Node has a pod subnet. Without a pod subnet flannel would end, and be started again in monit's " +
@@ -33,7 +33,7 @@ func prepareVXLAN() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		config, err := vxlan.Load(*settings)
+		config, err := flannel.Load(*settings)
 		if err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ func prepareVXLAN() *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("address of the VM: %w", err)
 		}
-		if err := vxlan.Prepare(config, address); err != nil {
+		if err := flannel.Prepare(config, address); err != nil {
 			return err
 		}
 		return nodeobject.WaitNetwork(command.Context(), nodeobject.Options{

@@ -1,4 +1,4 @@
-package vxlan
+package flannel
 
 import (
 	"net"
