@@ -1,9 +1,11 @@
 package flannel
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
@@ -28,11 +30,7 @@ import (
 // TestANewVMWithTheAddressOfAnother: flannel routes to the pod subnet of a new VM that has the name and the address of
 // a previous one, also if it could not reach the API while the Node was replaced.
 func TestANewVMWithTheAddressOfAnother(t *testing.T) {
-	nettest.Requires(t, "ip")
-	components := os.Getenv("COMPONENTS_DIR")
-	if components == "" {
-		t.Skip("COMPONENTS_DIR is not set: no real flannel")
-	}
+	requireFlannel(t)
 	cluster := kubetest.Start(t, kubetest.Options{})
 	admin := cluster.Admin()
 	namespace := nettest.New(t)
@@ -47,9 +45,9 @@ func TestANewVMWithTheAddressOfAnother(t *testing.T) {
 	// flannel requires any annotation; kube-controller-manager sets this one.
 	createNode(t, admin, "own", "10.244.0.0/24", map[string]string{"node.alpha.kubernetes.io/ttl": "0"})
 	createNode(t, admin, "other", "10.244.1.0/24", announcement(t, "10.0.31.5"))
-	kubeconfig := cluster.Kubeconfig("flannel", "system:masters")
-	runFlannel(t, namespace, filepath.Join(components, "flannel/bin/flanneld"), kubeconfig)
-	awaitRoute(t, namespace, "10.244.1.0/24")
+	own := vm{namespace, "own", "10.0.31.4", cluster.Kubeconfig("flannel", "system:masters")}
+	own.run(t, Backend{Type: "vxlan", VNI: 1, Port: 8472})
+	awaitRoute(t, namespace, "flannel.1", "10.244.1.0/24")
 
 	api.disconnect()
 	if err := admin.CoreV1().Nodes().Delete(t.Context(), "other", metav1.DeleteOptions{}); err != nil {
@@ -59,7 +57,91 @@ func TestANewVMWithTheAddressOfAnother(t *testing.T) {
 	cluster.Restart() // an API server tells nobody what happened before its start
 	cluster.AwaitReady()
 	api.connect()
-	awaitRoute(t, namespace, "10.244.2.0/24")
+	awaitRoute(t, namespace, "flannel.1", "10.244.2.0/24")
+}
+
+// TestNodesAreRoutersToTheirPods: with host-gw, flannel of each VM announces the VM's address and nothing else, and has
+// a route by it. flannel leaves out what is not in the VM's subnet.
+func TestNodesAreRoutersToTheirPods(t *testing.T) {
+	requireFlannel(t)
+	cluster := kubetest.Start(t, kubetest.Options{})
+	admin := cluster.Admin()
+	one, two := nettest.New(t), nettest.New(t)
+	nettest.Connect(t, one, "eth0", two, "eth0")
+	vms := []vm{
+		{one, "one", "10.0.31.4", cluster.Kubeconfig("one", "system:masters")},
+		{two, "two", "10.0.31.5", cluster.Kubeconfig("two", "system:masters")},
+	}
+	far := announcement(t, "10.0.32.6")
+	far["flannel.alpha.coreos.com/backend-type"], far["flannel.alpha.coreos.com/backend-data"] = "host-gw", "null"
+	createNode(t, admin, "far", "10.244.9.0/24", far)
+	for i, v := range vms {
+		v.Run(t, `
+			ip link set lo up
+			ip address add `+v.address+`/24 dev eth0
+			ip link set eth0 up
+			ip route add default via 10.0.31.1`)
+		v.Run(t, fmt.Sprintf("ip address add 10.244.%d.7/32 dev lo", i)) // in the place of a pod
+		forwardTo(t, v.Namespace, cluster.AdminConfig().Host)
+		createNode(t, admin, v.node, fmt.Sprintf("10.244.%d.0/24", i), map[string]string{"a": "b"})
+	}
+	logs := map[string]string{}
+	for _, v := range vms {
+		logs[v.node] = v.run(t, Backend{Type: "host-gw"}).log
+	}
+	for i, v := range vms {
+		other := 1 - i
+		route := awaitRoute(t, v.Namespace, "eth0", fmt.Sprintf("10.244.%d.0/24", other))
+		if route.Gw.String() != vms[other].address {
+			t.Errorf("%s has the route %v", v.node, route)
+		}
+		object, err := admin.CoreV1().Nodes().Get(t.Context(), v.node, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const prefix = "flannel.alpha.coreos.com/"
+		if want := map[string]string{
+			"a": "b", prefix + "backend-data": "null", prefix + "backend-type": "host-gw",
+			prefix + "kube-subnet-manager": "true", prefix + "public-ip": v.address,
+		}; !maps.Equal(object.Annotations, want) {
+			t.Errorf("Node %s has the annotations %v", v.node, object.Annotations)
+		}
+		// It has no route to this one, and says so nowhere else: hence CheckNeighbors.
+		eventually.Succeeds(t, time.Minute, "refused route", func() error {
+			text, err := os.ReadFile(logs[v.node])
+			if err != nil || !bytes.Contains(text, []byte("Error adding route to {Ifindex: ")) ||
+				!bytes.Contains(text, []byte("Dst: 10.244.9.0/24")) {
+				return fmt.Errorf("%w: the log has no error about it", err)
+			}
+			return nil
+		})
+	}
+	from, to := listen(t, one, "10.244.0.7"), listen(t, two, "10.244.1.7")
+	if _, err := from.WriteTo([]byte("as it is"), to.LocalAddr()); err != nil {
+		t.Fatal(err)
+	}
+	buffer := make([]byte, 100)
+	if count, source, err := to.ReadFrom(buffer); err != nil || string(buffer[:count]) != "as it is" ||
+		source.String() != from.LocalAddr().String() {
+		t.Errorf("from the pod of another VM come %q from %v, %v", buffer[:count], source, err)
+	}
+}
+
+// listen opens a port of UDP in a namespace.
+func listen(t *testing.T, namespace nettest.Namespace, address string) *net.UDPConn {
+	t.Helper()
+	var socket *net.UDPConn
+	if err := namespace.Do(func() (err error) {
+		socket, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(address)})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = socket.Close() })
+	if err := socket.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return socket
 }
 
 // announcement is what flannel of the VM with that address says on its Node, after Prepare.
@@ -86,13 +168,32 @@ func createNode(t *testing.T, client kubernetes.Interface, name, subnet string, 
 	}
 }
 
-// runFlannel runs flannel in the namespace, until the test ends.
-func runFlannel(t *testing.T, namespace nettest.Namespace, program, kubeconfig string) {
+// requireFlannel skips the test without the real program.
+func requireFlannel(t *testing.T) {
+	t.Helper()
+	nettest.Requires(t, "ip")
+	if os.Getenv("COMPONENTS_DIR") == "" {
+		t.Skip("COMPONENTS_DIR is not set: no real flannel")
+	}
+}
+
+// vm is a network namespace in which flannel runs for a Node.
+type vm struct {
+	nettest.Namespace
+	node, address, kubeconfig string
+}
+
+// process is a flannel that has been started.
+type process struct {
+	log   string
+	ended chan struct{}
+}
+
+// run starts flannel, which runs until the test ends.
+func (v vm) run(t *testing.T, backend Backend) process {
 	t.Helper()
 	dir := t.TempDir()
-	config, err := json.Marshal(Config{
-		Network: "10.244.0.0/16", EnableNFTables: true, Backend: Backend{Type: "vxlan", VNI: 1, Port: 8472},
-	})
+	config, err := json.Marshal(Config{Network: "10.244.0.0/16", EnableNFTables: true, Backend: backend})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,32 +205,39 @@ func runFlannel(t *testing.T, namespace nettest.Namespace, program, kubeconfig s
 		t.Fatal(err)
 	}
 	command := exec.Command(
-		program, "--kube-subnet-mgr", "--kubeconfig-file="+kubeconfig, "--net-config-path="+dir+"/net-conf.json",
-		"--subnet-file="+dir+"/subnet.env", "--iface=10.0.31.4", "--public-ip=10.0.31.4", "--healthz-port=0",
+		filepath.Join(os.Getenv("COMPONENTS_DIR"), "flannel/bin/flanneld"), "--kube-subnet-mgr",
+		"--kubeconfig-file="+v.kubeconfig, "--net-config-path="+dir+"/net-conf.json",
+		"--subnet-file="+dir+"/subnet.env", "--iface="+v.address, "--public-ip="+v.address, "--healthz-port=0",
 		"--iptables-forward-rules=false",
 	)
-	command.Env = append(os.Environ(), "NODE_NAME=own")
+	command.Env = append(os.Environ(), "NODE_NAME="+v.node)
 	command.Stdout, command.Stderr = log, log
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := namespace.Do(command.Start); err != nil {
+	if err := v.Do(command.Start); err != nil {
 		t.Fatal(err)
 	}
+	p := process{log.Name(), make(chan struct{})}
+	go func() {
+		_ = command.Wait()
+		close(p.ended)
+	}()
 	t.Cleanup(func() {
 		_ = command.Process.Kill()
-		_ = command.Wait()
+		<-p.ended
 		_ = log.Close()
-		if text, err := os.ReadFile(log.Name()); t.Failed() {
-			t.Logf("flannel: %v\n%s", err, text)
+		if text, err := os.ReadFile(p.log); t.Failed() {
+			t.Logf("flannel of %s: %v\n%s", v.node, err, text)
 		}
 	})
+	return p
 }
 
-// awaitRoute waits until flannel's device leads to a subnet.
-func awaitRoute(t *testing.T, namespace nettest.Namespace, subnet string) {
+// awaitRoute waits until a device leads to a subnet, and returns the route.
+func awaitRoute(t *testing.T, namespace nettest.Namespace, device, subnet string) (found netlink.Route) {
 	t.Helper()
 	eventually.Succeeds(t, time.Minute, "route to "+subnet, func() error {
 		return namespace.Do(func() error {
-			link, err := netlink.LinkByName("flannel.1")
+			link, err := netlink.LinkByName(device)
 			if err != nil {
 				return err
 			}
@@ -139,12 +247,14 @@ func awaitRoute(t *testing.T, namespace nettest.Namespace, subnet string) {
 			}
 			for _, route := range routes {
 				if route.Dst != nil && route.Dst.String() == subnet {
+					found = route
 					return nil
 				}
 			}
 			return fmt.Errorf("the routes are %v", routes)
 		})
 	})
+	return found
 }
 
 // cable forwards connections from a namespace to a server outside of it, while it is connected.

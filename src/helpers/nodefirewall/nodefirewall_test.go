@@ -515,6 +515,52 @@ func TestPodsSendFromTheirOwnAddressOnly(t *testing.T) {
 	expect("with the table, unverified", true)
 }
 
+// TestPodsOfOtherNodesByRoutes is a network of pods without a tunnel, as with flannel's backend host-gw: each node has
+// routes to the pods of the others, by their addresses.
+func TestPodsOfOtherNodesByRoutes(t *testing.T) {
+	w := newWorld(t)
+	w.node.Run(t, "ip link del flannel.1\nip route add 10.244.2.0/24 via "+otherNode+" dev eth0")
+	w.network.Run(t, `
+		ip addr add `+remotePod+`/32 dev lo
+		ip route add 10.244.1.0/24 via `+ownAddress+` dev eth0 src `+otherNode)
+	here, there, pod := w.node.overlay(t), w.network.overlay(t), w.pod.overlay(t)
+	w.node.serve(t, 2379)
+	w.pod.serve(t, 80)
+	w.network.serve(t, 80)
+	attacks := packets{
+		"a pod as its neighbor, to a pod elsewhere":    {w.pod, neighborPod, remotePod, there},
+		"a pod as one elsewhere, to its node":          {w.pod, remotePod, ownAddress, here},
+		"another VM as a pod of this one, to a pod":    {w.network, neighborPod, podAddress, pod},
+		"another VM as a pod of this one, to the node": {w.network, neighborPod, ownAddress, here},
+	}
+	friends := packets{
+		"a pod to a pod elsewhere": {w.pod, podAddress, remotePod, there},
+		"a pod elsewhere to a pod": {w.network, remotePod, podAddress, pod},
+		"another VM to a pod":      {w.network, otherNode, podAddress, pod},
+	}
+	expect := func(what string, attacksArrive bool) {
+		t.Helper()
+		attacks.expect(t, what, attacksArrive)
+		friends.expect(t, what, true)
+		if err := w.network.dialFrom(t, 0, remotePod, ownAddress+":2379"); (err == nil) != attacksArrive {
+			t.Errorf("%s: a pod elsewhere to etcd: %v", what, err)
+		}
+		for name, dial := range map[string]error{
+			"a pod to a pod elsewhere":  w.pod.dial(t, 0, remotePod+":80"),
+			"a pod elsewhere to a pod":  w.network.dialFrom(t, 0, remotePod, podAddress+":80"),
+			"a VM to a pod elsewhere":   w.node.dial(t, 1000, remotePod+":80"),
+			"another VM to a pod of it": w.network.dialFrom(t, 0, otherNode, podAddress+":80"),
+		} {
+			if dial != nil {
+				t.Errorf("%s: %s: %v", what, name, dial)
+			}
+		}
+	}
+	expect("without the table", true)
+	w.apply(t, w.firewall(t, nil))
+	expect("with the table", false)
+}
+
 // TestTheOverlayReachesPodsOnly is a Node that announced the address of metadata as its pod subnet before the admission
 // policy existed: flannel has a route to it.
 func TestTheOverlayReachesPodsOnly(t *testing.T) {

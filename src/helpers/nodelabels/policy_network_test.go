@@ -22,6 +22,14 @@ func announcement(address, mac string) map[string]any {
 	}
 }
 
+// routes is what it writes with the backend host-gw.
+func routes(address string) map[string]any {
+	return map[string]any{
+		flannel + "backend-data": "null", flannel + "backend-type": "host-gw",
+		flannel + "kube-subnet-manager": "true", flannel + "public-ip": address,
+	}
+}
+
 func annotate(
 	t *testing.T, client kubernetes.Interface, name string, annotations map[string]any, subresources ...string,
 ) error {
@@ -87,11 +95,12 @@ func TestNodesCannotRerouteOthers(t *testing.T) {
 	if err := patchLabels(t, admin, name, "", map[string]any{"bosh.io/addresses": "10.0.0.4_10.1.0.22"}); err != nil {
 		t.Fatal(err)
 	}
-	for _, own := range []struct{ address, mac string }{
-		{"10.1.0.22", "0a:58:0a:01:00:16"}, {"10.0.0.4", "fe:ff:0a:00:00:04"}, {"10.0.0.4", "0a:58:0a:00:00:04"},
+	for _, own := range []map[string]any{
+		announcement("10.1.0.22", "0a:58:0a:01:00:16"), announcement("10.0.0.4", "fe:ff:0a:00:00:04"),
+		routes("10.1.0.22"), routes("10.0.0.4"), announcement("10.0.0.4", "0a:58:0a:00:00:04"),
 	} {
-		if err := annotate(t, worker, name, announcement(own.address, own.mac), "status"); err != nil {
-			t.Errorf("flannel's own announcement of %s: %v", own.address, err)
+		if err := annotate(t, worker, name, own, "status"); err != nil {
+			t.Errorf("flannel's own announcement %v: %v", own, err)
 		}
 	}
 
@@ -116,6 +125,19 @@ func TestNodesCannotRerouteOthers(t *testing.T) {
 		"two MAC addresses": {
 			map[string]any{
 				flannel + "backend-data": `{"VNI":1,"VtepMAC":"0a:58:0a:00:00:04","VtepMAC":"0a:58:0a:00:00:05"}`,
+			},
+			[]string{"0a:00:00:04"},
+		},
+		"another VM's address, as a router": {
+			routes("10.0.0.5"), []string{"10.0.0.4 or 10.1.0.22", "not 10.0.0.5"},
+		},
+		"another VM's address alone": {map[string]any{flannel + "public-ip": "10.0.0.5"}, []string{"not 10.0.0.5"}},
+		"two addresses, as a router": {routes("10.0.0.4_10.1.0.22"), []string{"that BOSH knows"}},
+		"no address, as a router":    {routes(""), []string{"that BOSH knows"}},
+		"as a router, with another VM's MAC address": {
+			map[string]any{
+				flannel + "backend-type": "host-gw",
+				flannel + "backend-data": `{"VNI":1,"VtepMAC":"0a:58:0a:00:00:05"}`,
 			},
 			[]string{"0a:00:00:04"},
 		},

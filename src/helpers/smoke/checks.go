@@ -334,8 +334,8 @@ func (s *suite) checkServiceProxy(ctx context.Context) (string, error) {
 		if err != nil {
 			return fmt.Errorf(
 				"%w; the API server does not reach pods, so webhooks and aggregated APIs fail as well: see "+
-					"kube-proxy and flannel on the control VMs, and whether UDP port 8472 is open between control "+
-					"VMs and workers",
+					"kube-proxy and flannel on the control VMs, and whether the network admits the pods' packets "+
+					"between control VMs and workers: UDP port 8472, or without VXLAN all from cluster.pod_cidr",
 				err,
 			)
 		}

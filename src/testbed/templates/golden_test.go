@@ -469,7 +469,9 @@ func goldenCases(t testing.TB, job string) map[string]input {
 		linked(controllerLink)
 	cases := map[string]input{"minimal": inputFor(t, job), "all": all}
 	if job == "flannel" {
-		cases["alloc"] = inputFor(t, job).with(values{"backend": "alloc"})
+		for _, backend := range []string{"alloc", "host-gw"} {
+			cases[backend] = inputFor(t, job).with(values{"backend": backend})
+		}
 	}
 	for _, consume := range readJob(t, job).Consumes {
 		if consume.Name == "cloud-provider" && consume.Optional {

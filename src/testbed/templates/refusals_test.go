@@ -535,8 +535,8 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{
 			"unknown backend",
 			"flannel",
-			values{"backend": "host-gw"},
-			[]string{`backend is "host-gw"`, "vxlan or alloc"},
+			values{"backend": "hostgw"},
+			[]string{`backend is "hostgw"`, "one of vxlan, host-gw, alloc"},
 		},
 		{
 			"audit log that logrotate would truncate",
@@ -2415,6 +2415,22 @@ func TestPreflightKnowsThePorts(t *testing.T) {
 	if err != nil || config.APIPort != 8443 || config.JoinPort != 7444 || config.NodePorts != "20000-22767" ||
 		config.VXLAN {
 		t.Errorf("preflight.json is %+v, %v", config, err)
+	}
+}
+
+// With host-gw packets leave VMs with addresses of pods, which a cloud that looks at them must allow.
+func TestPreflightKnowsThatNodesRoute(t *testing.T) {
+	for backend, want := range map[string]struct {
+		unencapsulated bool
+		network        string
+	}{"host-gw": {true, "10.244.0.0/16"}, "vxlan": {false, ""}} {
+		link := cniLink(t)
+		link["cni"]["backend"] = backend
+		files := mustRender(t, "cloud-provider", inputFor(t, "cloud-provider").linked(link))
+		config, err := preflight.ParseConfig(files["config/preflight.json"])
+		if err != nil || config.UnencapsulatedPodNetwork != want.unencapsulated || config.PodNetwork != want.network {
+			t.Errorf("%s: preflight.json is %+v, %v", backend, config, err)
+		}
 	}
 }
 

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubernetes-release/flannel"
 	"kubernetes-release/node"
@@ -19,11 +21,12 @@ const networkTimeout = 10 * time.Minute
 func prepareFlannel() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "prepare-flannel",
-		Short: "Create flannel's device, and wait until flannel may announce it",
-		Long: "Create flannel's device, with a MAC address for this VM, and wait until the VM of this Node is known " +
-			"and the Node has a pod subnet. Without a pod subnet flannel would end, and be started again in monit's " +
-			"next cycle; before the VM is known an admission policy refuses what flannel announces, and flannel " +
-			"would try again after three seconds.",
+		Short: "Create flannel's device, and wait until flannel may announce the node's pod network",
+		Long: "With the backend vxlan, create flannel's device, with a MAC address for this VM. Wait until the VM " +
+			"of this Node is known and the Node has a pod subnet. Without a pod subnet flannel would end, and be " +
+			"started again in monit's next cycle; before the VM is known an admission policy refuses what flannel " +
+			"announces, and flannel would try again after three seconds. With the backend host-gw, then check that " +
+			"all nodes are in one subnet.",
 	}
 	path := requirePath(command, "node", nodeUsage)
 	settings := requirePath(command, "config", "flannel's configuration, config/net-conf.json of the job flannel")
@@ -44,9 +47,26 @@ func prepareFlannel() *cobra.Command {
 		if err := flannel.Prepare(config, address); err != nil {
 			return err
 		}
-		return nodeobject.WaitNetwork(command.Context(), nodeobject.Options{
-			Kubeconfig: *kubeconfig, Name: identity.Name, Timeout: networkTimeout,
-		}, slog.Default())
+		own := nodeobject.Options{Kubeconfig: *kubeconfig, Name: identity.Name, Timeout: networkTimeout}
+		if err := nodeobject.WaitNetwork(command.Context(), own, slog.Default()); err != nil {
+			return err
+		}
+		if config.Backend.Type != flannel.HostGW {
+			return nil
+		}
+		return checkNeighbors(command.Context(), own, address)
 	}
 	return command
+}
+
+func checkNeighbors(ctx context.Context, own nodeobject.Options, address netip.Addr) error {
+	client, err := own.Client()
+	if err != nil {
+		return err
+	}
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list the Nodes, to check that all are in one subnet: %w", err)
+	}
+	return flannel.CheckNeighbors(nodes.Items, own.Name, address)
 }
