@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -58,6 +59,65 @@ func TestANewVMWithTheAddressOfAnother(t *testing.T) {
 	cluster.AwaitReady()
 	api.connect()
 	awaitRoute(t, namespace, "flannel.1", "10.244.2.0/24")
+}
+
+// TestChecksumOffloadOfTheDevice: flannel uses the device with the setting that Prepare gave it, and does not outlive
+// the device, which it would create without.
+func TestChecksumOffloadOfTheDevice(t *testing.T) {
+	requireFlannel(t)
+	cluster := kubetest.Start(t, kubetest.Options{})
+	admin := cluster.Admin()
+	namespace := nettest.New(t)
+	namespace.Run(t, `
+		ip link set lo up
+		ip link add eth0 type veth peer name peer
+		ip link set peer up
+		ip address add 10.0.31.4/24 dev eth0
+		ip link set eth0 up`)
+	forwardTo(t, namespace, cluster.AdminConfig().Host)
+	createNode(t, admin, "own", "10.244.0.0/24", map[string]string{"node.alpha.kubernetes.io/ttl": "0"})
+	createNode(t, admin, "other", "10.244.1.0/24", announcement(t, "10.0.31.5"))
+	own := vm{namespace, "own", "10.0.31.4", cluster.Kubeconfig("flannel", "system:masters")}
+	backend := Backend{Type: "vxlan", VNI: 1, Port: 8472}
+	prepare := func(offload bool) {
+		t.Helper()
+		if err := namespace.Do(func() error {
+			return Prepare(Config{Backend: backend}, netip.MustParseAddr(own.address), offload)
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(what string, want uint32) {
+		t.Helper()
+		if err := namespace.Do(func() error {
+			got, err := ethtool("flannel.1", unix.ETHTOOL_GTXCSUM, 0)
+			if got != want {
+				t.Errorf("%s: TX checksum offload is %d, want %d", what, got, want)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // and again, when the device is gone
+		prepare(false)
+		expect("before flannel", 0)
+		started := own.run(t, backend)
+		awaitRoute(t, namespace, "flannel.1", "10.244.1.0/24")
+		expect("with flannel", 0)
+		namespace.Run(t, "ip link del flannel.1")
+		select {
+		case <-started.ended:
+		case <-time.After(time.Minute):
+			t.Fatal("flannel goes on when its device is deleted: it must not create one without the setting")
+		}
+	}
+	prepare(true)
+	expect("of a new device", 1)
+	prepare(false)
+	expect("switched off", 0)
+	prepare(true)
+	expect("switched on again", 1)
 }
 
 // TestNodesAreRoutersToTheirPods: with host-gw, flannel of each VM announces the VM's address and nothing else, and has

@@ -32,17 +32,26 @@ func fits(mac net.HardwareAddr, address netip.Addr) bool {
 }
 
 // Prepare creates the device that flannel would create, with a MAC address for the VM's address, or gives one to the
-// device that is there and has another. flannel takes a device that has all the settings it wants (ensureLink in its
-// device.go). Other backends need no device.
-func Prepare(config Config, address netip.Addr) error {
+// device that is there and has another. It switches the device's TX checksum offload on or off. flannel takes a device
+// that has all the settings it wants (ensureLink in its device.go), and does not look at these. If somebody deletes the
+// device, flannel ends (reCreateVxlan in its vxlan_network.go, which requires IPv6) and Prepare is called again. Other
+// backends need no device.
+func Prepare(config Config, address netip.Addr, checksumOffload bool) error {
 	if config.Backend.Type != vxlan {
 		return nil
 	}
+	name := fmt.Sprintf("flannel.%d", config.Backend.VNI)
+	if err := prepareDevice(name, config.Backend, address); err != nil {
+		return err
+	}
+	return setChecksumOffload(name, checksumOffload)
+}
+
+func prepareDevice(name string, backend Backend, address netip.Addr) error {
 	mac, err := NewMAC(address)
 	if err != nil {
 		return err
 	}
-	name := fmt.Sprintf("flannel.%d", config.Backend.VNI)
 	if link, err := netlink.LinkByName(name); err == nil {
 		if fits(link.Attrs().HardwareAddr, address) {
 			return nil
@@ -55,16 +64,16 @@ func Prepare(config Config, address netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	mtu := config.Backend.MTU
+	mtu := backend.MTU
 	if mtu == 0 {
 		mtu = parent.Attrs().MTU
 	}
 	device := &netlink.Vxlan{
 		LinkAttrs:    netlink.LinkAttrs{Name: name, HardwareAddr: mac, MTU: mtu - overhead},
-		VxlanId:      config.Backend.VNI,
+		VxlanId:      backend.VNI,
 		VtepDevIndex: parent.Attrs().Index,
 		SrcAddr:      address.AsSlice(),
-		Port:         config.Backend.Port,
+		Port:         backend.Port,
 	}
 	if err := netlink.LinkAdd(device); err != nil {
 		return fmt.Errorf("create the device %s: %w", name, err)

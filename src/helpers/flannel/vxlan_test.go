@@ -55,11 +55,11 @@ func TestTheMACAddressIsOfTheVM(t *testing.T) {
 		}
 		return link.Attrs().HardwareAddr
 	}
-	if err := Prepare(config, address); err != nil {
+	if err := Prepare(config, address, true); err != nil {
 		t.Fatal(err)
 	}
 	mac := expect("new")
-	if err := Prepare(config, address); err != nil {
+	if err := Prepare(config, address, true); err != nil {
 		t.Fatal(err)
 	}
 	if again := expect("after a restart"); again.String() != mac.String() {
@@ -72,21 +72,21 @@ func TestTheMACAddressIsOfTheVM(t *testing.T) {
 	if err := netlink.LinkSetHardwareAddr(link, []byte{2, 1, 2, 3, 4, 5}); err != nil {
 		t.Fatal(err)
 	}
-	if err := Prepare(config, address); err != nil {
+	if err := Prepare(config, address, true); err != nil {
 		t.Fatal(err)
 	}
 	expect("of an earlier flannel")
 }
 
 func TestOtherBackendsNeedNoDevice(t *testing.T) {
-	if err := Prepare(Config{Backend: Backend{Type: "alloc"}}, netip.MustParseAddr("10.0.31.4")); err != nil {
+	if err := Prepare(Config{Backend: Backend{Type: "alloc"}}, netip.MustParseAddr("10.0.31.4"), true); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestAnAddressThatNoInterfaceHas(t *testing.T) {
 	inNetwork(t, "10.0.31.5/24")
-	err := Prepare(Config{Backend: Backend{Type: "vxlan", VNI: 1, Port: 8472}}, netip.MustParseAddr("10.0.31.4"))
+	err := Prepare(Config{Backend: Backend{Type: "vxlan", VNI: 1, Port: 8472}}, netip.MustParseAddr("10.0.31.4"), true)
 	if err == nil || err.Error() != "no interface of the VM has the instance's address 10.0.31.4" {
 		t.Errorf("got %v", err)
 	}

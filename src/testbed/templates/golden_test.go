@@ -327,13 +327,16 @@ var everything = map[string]values{
 		"api": values{
 			"host": "api.example",
 		},
-		"backend":    "vxlan",
-		"nftables":   false,
-		"mtu":        9001,
-		"vni":        7,
-		"log_level":  4,
-		"post_start": values{"timeout": "1m30s"},
-		"cni_config": values{"cniVersion": "1.0.0", "name": "other", "plugins": []any{values{"type": "bridge"}}},
+		"backend":             "vxlan",
+		"nftables":            false,
+		"mtu":                 9001,
+		"vni":                 7,
+		"log_level":           4,
+		"tx_checksum_offload": false,
+		"post_start":          values{"timeout": "1m30s"},
+		"cni_config": values{
+			"cniVersion": "1.0.0", "name": "other", "plugins": []any{values{"type": "bridge"}},
+		},
 		"extra_args": values{"iptables-resync": 10},
 	},
 	"network-policy": {
@@ -450,6 +453,7 @@ func cniLink(t testing.TB) map[string]values {
 	properties := readJob(t, "flannel").Properties
 	return map[string]values{"cni": {
 		"backend": properties["backend"].Default, "cni_config": properties["cni_config"].Default, "mtu": 9001, "vni": 7,
+		"tx_checksum_offload": false,
 	}}
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -414,5 +415,17 @@ func TestFlannelIsReadyWithANewSubnetFile(t *testing.T) {
 				t.Errorf("the output lacks the end of the log without informational lines: %s", output)
 			}
 		})
+	}
+}
+
+// Workers, which have the default, take it from the link.
+func TestChecksumOffloadIsThatOfTheControlVMs(t *testing.T) {
+	control := inputFor(t, "flannel").with(values{"tx_checksum_offload": false})
+	worker := inputFor(t, "flannel").linked(cniLink(t))
+	for name, in := range map[string]input{"control": control, "worker": worker} {
+		flags := decode[struct{ Setup []string }](t, mustRender(t, "flannel", in)["config/flags.json"])
+		if !slices.Contains(flags.Setup, "--tx-checksum-offload=false") {
+			t.Errorf("%s: the preparation is %q", name, flags.Setup)
+		}
 	}
 }

@@ -539,6 +539,12 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{`backend is "hostgw"`, "one of vxlan, host-gw, alloc"},
 		},
 		{
+			"offload that is neither true nor false",
+			"flannel",
+			values{"tx_checksum_offload": "off"},
+			[]string{`tx_checksum_offload is "off"`, "true or false"},
+		},
+		{
 			"audit log that logrotate would truncate",
 			"kube-apiserver",
 			values{"audit": values{"max_size_mb": 50}},

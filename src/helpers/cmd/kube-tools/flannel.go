@@ -22,15 +22,16 @@ func prepareFlannel() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "prepare-flannel",
 		Short: "Create flannel's device, and wait until flannel may announce the node's pod network",
-		Long: "With the backend vxlan, create flannel's device, with a MAC address for this VM. Wait until the VM " +
-			"of this Node is known and the Node has a pod subnet. Without a pod subnet flannel would end, and be " +
-			"started again in monit's next cycle; before the VM is known an admission policy refuses what flannel " +
-			"announces, and flannel would try again after three seconds. With the backend host-gw, then check that " +
-			"all nodes are in one subnet.",
+		Long: "With the backend vxlan, create flannel's device, with a MAC address for this VM, and switch its TX " +
+			"checksum offload. Wait until the VM of this Node is known and the Node has a pod subnet. Without a pod " +
+			"subnet flannel would end, and be started again in monit's next cycle; before the VM is known an " +
+			"admission policy refuses what flannel announces, and flannel would try again after three seconds. With " +
+			"the backend host-gw, then check that all nodes are in one subnet.",
 	}
 	path := requirePath(command, "node", nodeUsage)
 	settings := requirePath(command, "config", "flannel's configuration, config/net-conf.json of the job flannel")
 	kubeconfig := requirePath(command, "kubeconfig", "kubelet's kubeconfig")
+	offload := command.Flags().Bool("tx-checksum-offload", true, "whether the device leaves checksums to interfaces")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		identity, err := node.Load(*path)
 		if err != nil {
@@ -44,7 +45,7 @@ func prepareFlannel() *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("address of the VM: %w", err)
 		}
-		if err := flannel.Prepare(config, address); err != nil {
+		if err := flannel.Prepare(config, address, *offload); err != nil {
 			return err
 		}
 		own := nodeobject.Options{Kubeconfig: *kubeconfig, Name: identity.Name, Timeout: networkTimeout}
