@@ -66,6 +66,8 @@ func TestUnreadAnnotations(t *testing.T) {
 		{what: "Ingress", ingress: true,
 			read:   []string{ingressAnnotations + "scheme", ingressAnnotations + "actions.ssl-redirect"},
 			unread: []string{ingressAnnotations + "schema", balancer + "internal"}},
+		{what: "Ingress with a firewall", ingress: true, read: []string{ingressAnnotations + "scheme"},
+			unread: []string{ingressAnnotations + "wafv2-acl-arn", ingressAnnotations + "shield-advanced-protection"}},
 	} {
 		meta := metav1.ObjectMeta{GenerateName: "web-", Annotations: map[string]string{}}
 		for _, name := range slices.Concat(test.read, test.unread) {
