@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -81,6 +82,53 @@ func TestDriverGetsTheIOPSOfClasses(t *testing.T) {
 	}
 }
 
+// TestDriverChangesTags has the real EBS CSI driver change tags of a volume, as for a VolumeAttributesClass, with the
+// generated policy, and with one of before, which refused it. It needs COMPONENTS_DIR.
+func TestDriverChangesTags(t *testing.T) {
+	program := filepath.Join(os.Getenv("COMPONENTS_DIR"), "csi/bin/aws-ebs-csi-driver")
+	if _, err := os.Stat(program); os.Getenv("COMPONENTS_DIR") == "" || err != nil {
+		t.Skipf("needs the real driver: set COMPONENTS_DIR (%v)", err)
+	}
+	for _, allowed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("allowed=%v", allowed), func(t *testing.T) {
+			world := ccmWorld()
+			setStoragePolicy(t, world, func(s iampolicy.Statement) bool { return allowed || s.Sid != "Ec2TagDrivers" })
+			b := start(t, world, awssim.Options{Disks: &disks{}})
+			client := startDriver(t, program, b)
+			var answer emptypb.Empty
+			request := createVolumeRequest("data", 8, map[string]string{"type": "gp3"})
+			if err := client.Invoke(t.Context(), "/csi.v1.Controller/CreateVolume", request, &answer); err != nil {
+				t.Fatal(err)
+			}
+			modify := func(parameters map[string]string) error {
+				request := modifyVolumeRequest(newestVolume(b).ID, parameters)
+				return client.Invoke(t.Context(), "/csi.v1.Controller/ControllerModifyVolume", request, &answer)
+			}
+			err := modify(map[string]string{"tagSpecification_1": "team=blue", "iops": "4000"})
+			v := newestVolume(b)
+			if !allowed {
+				if err == nil || !strings.Contains(err.Error(), "ec2:CreateTags") || v.Tags["team"] != "" {
+					t.Errorf("the tags are %v, although no policy allows them: %v", v.Tags, err)
+				}
+				if modified := b.sim.Calls("ec2:ModifyVolume"); len(modified) > 0 {
+					t.Errorf("the driver changed IOPS, although it could not tag: %+v", modified)
+				}
+				return
+			}
+			if err != nil || v.Tags["team"] != "blue" || v.Modification == nil || v.Modification.Target.IOPS != 4000 {
+				t.Errorf("%v: %+v", err, v)
+			}
+			if err := modify(map[string]string{"tagDeletion_1": "team"}); err != nil {
+				t.Error(err)
+			}
+			v = newestVolume(b)
+			if _, left := v.Tags["team"]; left || v.Tags[clusterTag] != "owned" {
+				t.Errorf("after the deletion of a tag the volume has %v", v.Tags)
+			}
+		})
+	}
+}
+
 // newestVolume is what EC2 has created last.
 func newestVolume(b *bed) store.Volume {
 	volumes := b.sim.World().Volumes
@@ -118,25 +166,35 @@ func startDriver(t *testing.T, program string, b *bed) *grpc.ClientConn {
 // createVolumeRequest encodes CreateVolumeRequest of the Container Storage Interface (csi.proto in its repository),
 // whose definitions no module of the release needs: a volume of this size, in GiB, that one node mounts.
 func createVolumeRequest(name string, size int, parameters map[string]string) *emptypb.Empty {
-	text := func(number protowire.Number, value string) []byte {
-		return protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), value)
-	}
 	integer := func(number protowire.Number, value uint64) []byte {
 		return protowire.AppendVarint(protowire.AppendTag(nil, number, protowire.VarintType), value)
 	}
 	const mount, accessMode, singleNodeWriter = 2, 3, 1
 	capability := append(text(mount, ""), text(accessMode, string(integer(1, singleNodeWriter)))...)
-	fields := [][]byte{
-		text(1, name), text(2, string(integer(1, uint64(size)<<30))), text(3, string(capability)),
+	return message(
+		text(1, name), text(2, string(integer(1, uint64(size)<<30))), text(3, string(capability)), pairs(4, parameters),
+	)
+}
+
+// modifyVolumeRequest encodes ControllerModifyVolumeRequest in the same way.
+func modifyVolumeRequest(id string, parameters map[string]string) *emptypb.Empty {
+	return message(text(1, id), pairs(3, parameters))
+}
+
+func text(number protowire.Number, value string) []byte {
+	return protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), value)
+}
+
+// pairs encodes a map.
+func pairs(number protowire.Number, values map[string]string) (field []byte) {
+	for key, value := range values {
+		field = append(field, text(number, string(append(text(1, key), text(2, value)...)))...)
 	}
-	for key, value := range parameters {
-		fields = append(fields, text(4, string(append(text(1, key), text(2, value)...))))
-	}
+	return field
+}
+
+func message(fields ...[]byte) *emptypb.Empty {
 	request := &emptypb.Empty{}
-	var all []byte
-	for _, field := range fields {
-		all = append(all, field...)
-	}
-	request.ProtoReflect().SetUnknown(all)
+	request.ProtoReflect().SetUnknown(slices.Concat(fields...))
 	return request
 }

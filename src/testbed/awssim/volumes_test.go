@@ -18,6 +18,7 @@ import (
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	cloudaws "kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/aws/iampolicy"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim"
@@ -632,14 +633,17 @@ func TestVolumeCallsWithFaults(t *testing.T) {
 	v.wantEvents("deleted, but the answer is lost", "remove vol")
 }
 
-// setStoragePolicy gives the role of control VMs the policy that is generated for storage.
-func setStoragePolicy(t *testing.T, world *store.World) {
+// setStoragePolicy gives the role of control VMs the policy that is generated for storage, or some statements of it.
+func setStoragePolicy(t *testing.T, world *store.World, kept ...func(iampolicy.Statement) bool) {
 	t.Helper()
 	policy, err := cloudaws.NewPolicy(
 		cloudaws.PolicyOptions{Role: preflight.Control, Cluster: cluster, VPC: awssim.LabVPC, Storage: true},
 	)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, keep := range kept {
+		policy.Statement = slices.DeleteFunc(policy.Statement, func(s iampolicy.Statement) bool { return !keep(s) })
 	}
 	content, err := policy.JSON()
 	if err != nil {
@@ -783,6 +787,20 @@ func TestGeneratedPolicyOfStorage(t *testing.T) {
 		)
 		return err
 	}
+	keys := func(names []string) (tags []ec2types.Tag) {
+		for _, name := range names {
+			tags = append(tags, ec2types.Tag{Key: aws.String(name)})
+		}
+		return tags
+	}
+	tag := func(id string, names ...string) error {
+		_, err := role.CreateTags(ctx, &ec2.CreateTagsInput{Resources: []string{id}, Tags: keys(names), DryRun: dry})
+		return err
+	}
+	untag := func(id string, names ...string) error {
+		_, err := role.DeleteTags(ctx, &ec2.DeleteTagsInput{Resources: []string{id}, Tags: keys(names), DryRun: dry})
+		return err
+	}
 	for _, volume := range []string{own, retagged, inTree, shared} { // allowed, but it is not attached
 		wantCode(t, "detach", detach(volume), "IncorrectState")
 	}
@@ -853,6 +871,22 @@ func TestGeneratedPolicyOfStorage(t *testing.T) {
 		{"grow a foreign volume", true, modify(foreign)},
 		{"take a foreign volume by a tag", true, take(foreign)},
 		{"take a shared volume by a tag", true, take(shared)},
+		{"tag an own volume", false, tag(own, "team", "cost-center")},
+		{"delete tags of an own volume", false, untag(own, "team", "cost-center")},
+		{"tag a volume that BOSH has tagged", false, tag(retagged, "team")},
+		{"take an own volume from the cluster", true, untag(own, clusterTag)},
+		{"change the cluster's tag of an own volume", true, tag(own, "team", clusterTag)},
+		{"give an own volume to another cluster", true, tag(own, "kubernetes.io/cluster/other")},
+		{"take an own volume from the driver", true, untag(own, driver)},
+		{"delete all tags of an own volume", true, untag(own)},
+		{"change the name by which the driver finds a volume", true, tag(own, "CSIVolumeName")},
+		{"tag an own snapshot", true, tag(ownSnapshot, "team")},
+		{"tag a shared volume", true, tag(shared, "team")},
+		{"take a shared volume by the driver's tag", true, tag(shared, driver)},
+		{"tag a foreign volume", true, tag(foreign, "team")},
+		{"tag a volume of another cluster's driver", true, tag(others, "team")},
+		{"tag a disk of BOSH", true, tag(disk, "team")},
+		{"take a disk of BOSH by another tag", true, untag(disk, director)},
 	} {
 		want := "DryRunOperation"
 		if step.denied {

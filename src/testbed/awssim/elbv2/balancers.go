@@ -126,6 +126,11 @@ func v2Create(c *api.Call, in v2CreateInput) (*v2LoadBalancers, error) {
 	if err := c.AllowFirst(); err != nil {
 		return nil, err
 	}
+	if in.Type == "application" { // AWS requires it in some accounts, and upstream's policy for the controller has it
+		if err := c.AllowAction("ec2:GetSecurityGroupsForVpc", api.Target{ARN: "*"}); err != nil {
+			return nil, err
+		}
+	}
 	if err := balancing.CheckLoadBalancerName(in.Name); err != nil {
 		return nil, err
 	}

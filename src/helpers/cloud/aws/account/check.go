@@ -262,11 +262,14 @@ func (a *Account) ask(
 		}},
 	}
 	for operator, keys := range s.Condition {
-		kind := iamtypes.ContextKeyTypeEnumString
-		if strings.HasPrefix(operator, "Numeric") {
-			kind = iamtypes.ContextKeyTypeEnumNumeric
+		if strings.Contains(operator, ":StringNot") { // its values must not be there, and Null says that others are
+			continue
 		}
 		for key, values := range keys {
+			kind := iamtypes.ContextKeyTypeEnum(iampolicy.Question{}.TypeOf(key))
+			if strings.HasPrefix(operator, "Numeric") {
+				kind = iamtypes.ContextKeyTypeEnumNumeric
+			}
 			input.ContextEntries = append(input.ContextEntries, iamtypes.ContextEntry{
 				ContextKeyName:   aws.String(key),
 				ContextKeyType:   kind,

@@ -97,11 +97,22 @@ func (d policyDocument) otherCluster(own string) string {
 // replaced reports whether a statement is one for volumes or snapshots of a generated policy of before: what it allows
 // is in Ec2ChangeDrivers and Ec2ChangeByHand. The others of its name are for security groups.
 func (s policyStatement) replaced() bool {
-	name := strings.TrimRight(s.Sid, "0123456789")
+	name := s.name()
 	return (name == "Ec2ChangeOwn" || name == "Ec2ChangeTagged") && len(s.Resource) > 0 &&
 		!slices.ContainsFunc(s.Resource, func(r string) bool {
 			return !strings.HasSuffix(r, ":volume/*") && !strings.HasSuffix(r, ":snapshot/*")
 		})
+}
+
+// name is the Sid without the number that tells several statements of a name apart.
+func (s policyStatement) name() string { return strings.TrimRight(s.Sid, "0123456789") }
+
+// movedTo reports whether a statement of the same name has all resources of s.
+func (s policyStatement) movedTo(other policyDocument) bool {
+	return len(s.Resource) > 0 && slices.ContainsFunc(other.Statement, func(o policyStatement) bool {
+		return s.Sid != "" && o.name() == s.name() &&
+			!slices.ContainsFunc(s.Resource, func(r string) bool { return !slices.Contains(o.Resource, r) })
+	})
 }
 
 // lost is what other does not have: statements, and single keys, buckets and roles in their resources. Patterns of
@@ -117,7 +128,7 @@ func (d policyDocument) lost(other policyDocument) []string {
 					lost = append(lost, fmt.Sprintf("%s in the statement %s", r, s.Sid))
 				}
 			}
-		case s.replaced():
+		case s.replaced(), s.movedTo(other):
 		case s.Sid != "":
 			lost = append(lost, "the statement "+s.Sid)
 		default:

@@ -27,6 +27,11 @@ func TestLost(t *testing.T) {
 			`{"Statement": {"Sid": "Ec2ChangeTagged", "Resource": "arn:aws:ec2:*:*:security-group/*"}}`,
 			[]string{"the statement Ec2ChangeTagged"},
 		},
+		"merged with another of its name": {`{"Statement": {"Sid": "Read2", "Resource": ["*"]}}`, nil},
+		"another of its name for something else": {
+			`{"Statement": {"Sid": "Key2", "Resource": ["arn:aws:kms:us-east-1:1:key/*"]}}`,
+			[]string{"the statement Key2"},
+		},
 		"no Sid": {
 			`{"Statement": [{"Action": ["s3:GetObject", "s3:PutObject"], "Resource": "*"}]}`,
 			[]string{"a statement without a Sid, of s3:GetObject, s3:PutObject"},

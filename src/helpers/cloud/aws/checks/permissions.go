@@ -168,7 +168,7 @@ func byPolicy(f *facts.Facts, selected func(iampolicy.Permission) bool) prefligh
 			allowed++
 			continue
 		}
-		p := iampolicy.PermissionFor(action, f.Request.Role)
+		p := f.PolicyNeeds().Row(action, selected)
 		findings = join(findings, preflight.Finding{
 			Resource: action,
 			Wanted:   "allowed for role " + f.RoleName() + p.InWords(f.TagKey()),

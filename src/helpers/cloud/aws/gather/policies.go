@@ -3,7 +3,6 @@ package gather
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -32,12 +31,8 @@ func policyQuestions(f *facts.Facts, asked facts.CallingRole) []iampolicy.Questi
 			continue
 		}
 		service, _, _ := strings.Cut(p.Action, ":")
-		key := fmt.Sprint(p.Scope, p.Resources, p.Storage)
-		if p.Creates() { // and tags, in one question
-			key = fmt.Sprint(p.Resources)
-		}
 		region := arn.RegionOf(service, f.Region())
-		key += region
+		key := p.QuestionKey() + region
 		at, ok := index[key]
 		if !ok {
 			at = len(questions)

@@ -41,9 +41,10 @@ func (p Permission) Context(service, tagKey, region string) map[string]string {
 		context[service+":CreateAction"] = p.createActions()[0]
 	case changes, changesOwn:
 		resourceTag("owned")
-	case changesDrivers:
+	case changesDrivers, tagsDrivers:
 		resourceTag("owned")
 		tag(DriverTag, "true")
+		context["aws:TagKeys"] = "team" // any that is not reserved, for the actions on tags
 	case DeletesRetagged:
 		resourceTag("shared")
 		tag(DriverTag, "true")

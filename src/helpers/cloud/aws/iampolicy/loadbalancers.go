@@ -2,8 +2,8 @@ package iampolicy
 
 // loadBalancerControllerPermissions are the calls of the AWS Load Balancer Controller that the cloud controller does
 // not make; pkg/aws/services in its source has all. It uses the role of the control machines' instance profile, and
-// sets the cluster's tag on what it creates (its flag default-tags), so that the same conditions hold. WAF, Shield,
-// Global Accelerator, Cognito and capacity reservations are left out.
+// sets the cluster's tag on what it creates (its flag default-tags), so that the same conditions hold. What is left out
+// is in reasons (evidence_test.go).
 func loadBalancerControllerPermissions() []Permission {
 	var table []Permission
 	row := func(s scope, resources []string, why string, actions ...string) {
@@ -24,6 +24,8 @@ func loadBalancerControllerPermissions() []Permission {
 		anything, nil, "The AWS Load Balancer Controller finds the network of load balancers and targets with it.",
 		"ec2:DescribeNetworkInterfaces", "ec2:DescribeVpcs",
 	)
+	const pools = "The AWS Load Balancer Controller gives load balancers addresses of a pool of IPAM with it."
+	row(anything, nil, pools, "ec2:DescribeIpamPools")
 	row(
 		anything, nil, "The AWS Load Balancer Controller finds the certificates of Ingresses with it.",
 		"acm:DescribeCertificate", "acm:ListCertificates",
@@ -41,6 +43,7 @@ func loadBalancerControllerPermissions() []Permission {
 		balance+"ModifyListenerAttributes", balance+"RemoveListenerCertificates", balance+"SetIpAddressType",
 		balance+"SetSubnets",
 	)
+	row(changesOwn, parts, pools, balance+"ModifyIpPools")
 	rule := []string{"elasticloadbalancing:*:*:listener-rule/*"}
 	row(TagsNew, rule, "The AWS Load Balancer Controller tags the rules of listeners with it.", balance+"AddTags")
 	row(changesOwn, rule, tag, balance+"AddTags", balance+"RemoveTags")

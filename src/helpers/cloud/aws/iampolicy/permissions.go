@@ -76,6 +76,15 @@ func buildPermissions() []Permission {
 		anything, nil, "AWS requires it of whoever creates the first load balancer of an account.",
 		"ec2:DescribeAccountAttributes", "ec2:DescribeInternetGateways",
 	)
+	row(
+		Permission{
+			roles: controlMachines,
+			Why: "AWS requires it of whoever creates load balancers with security groups, fixed addresses or targets " +
+				"in a VPC, in some accounts only.",
+			Rare: true,
+		},
+		"ec2:DescribeAddresses", "ec2:DescribeVpcs", "ec2:GetSecurityGroupsForVpc",
+	)
 
 	const createGroup = "The cloud controller creates the security groups of load balancers with it."
 	groups := func(s scope, resources []string, why string, when func(Needs) bool, actions ...string) {
@@ -222,15 +231,16 @@ func buildPermissions() []Permission {
 }
 
 // RarelyUsed are the actions that only some clusters call: copies of claims, topology labels of some instance types,
-// the first load balancer of an account, the proxy protocol. Where tags cannot be described, resources are. The
-// policy of a bucket may allow PublishAction, of which IAM is not asked; pre-start of job pod-roles fails without it.
-// Without ProviderAction it is unknown whether there is a provider, and nothing else.
+// the first load balancer of an account, the proxy protocol, pools of IPAM. Where tags cannot be described, resources
+// are. The policy of a bucket may allow PublishAction, of which IAM is not asked; pre-start of job pod-roles fails
+// without it. Without ProviderAction it is unknown whether there is a provider, and nothing else.
 var RarelyUsed = []string{
 	"ec2:CopyVolumes", "ec2:DescribeInstanceTopology", "ec2:DescribeAccountAttributes",
-	"ec2:DescribeInternetGateways", "ec2:DescribeTags",
+	"ec2:DescribeInternetGateways", "ec2:DescribeIpamPools", "ec2:DescribeTags",
 	"iam:CreateServiceLinkedRole", "sts:GetServiceBearerToken", SimulateAction, FindRoleAction,
 	PublishAction, ProviderAction,
 	"elasticloadbalancing:DescribeLoadBalancerPolicies", "elasticloadbalancing:CreateLoadBalancerPolicy",
+	"elasticloadbalancing:ModifyIpPools",
 	"elasticloadbalancing:SetLoadBalancerPoliciesForBackendServer",
 	"elasticloadbalancing:SetLoadBalancerPoliciesOfListener",
 }

@@ -213,6 +213,14 @@ func New(o Options) (Policy, error) {
 		switch p.Scope {
 		case TagsNew, changesDrivers, DeletesRetagged, changesByHand: // each action is for resources of one kind
 			key = statement.Sid
+		case creates: // what creates volumes also restores snapshots, which are not new then
+			if kindOf(p.Resources[0]) != "snapshot" {
+				key = statement.Sid
+			}
+		case changesOwn: // the AWS Load Balancer Controller may tag all kinds
+			if service == "elasticloadbalancing" && o.LoadBalancerController {
+				key = statement.Sid
+			}
 		}
 		at, ok := index[key]
 		if !ok {
@@ -313,6 +321,12 @@ func (p Permission) statement(service string, o Options, conf *cloudconfig.Confi
 		s.Sid = name + "ChangeDrivers"
 		s.Condition = equals("aws:ResourceTag/"+tag, "owned", "shared")
 		s.Condition["StringEquals"]["aws:ResourceTag/"+DriverTag] = []string{"true"}
+	case tagsDrivers:
+		s.Sid = name + "TagDrivers"
+		s.Condition = equals("aws:ResourceTag/"+tag, "owned", "shared")
+		s.Condition["StringEquals"]["aws:ResourceTag/"+DriverTag] = []string{"true"}
+		s.Condition["ForAllValues:StringNotLike"] = map[string][]string{"aws:TagKeys": reservedTags}
+		s.Condition["Null"] = map[string][]string{"aws:TagKeys": {"false"}} // without keys DeleteTags deletes all
 	case changesByHand:
 		s.Sid = name + "ChangeByHand"
 		s.Condition = equals("aws:ResourceTag/"+tag, "owned", "shared")

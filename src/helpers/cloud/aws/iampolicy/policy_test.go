@@ -1,8 +1,6 @@
 package iampolicy
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -43,7 +41,7 @@ func TestPolicies(t *testing.T) {
 				for _, a := range s.Action {
 					name := a[strings.Index(a, ":")+1:]
 					reads := strings.HasPrefix(name, "Describe") || strings.HasPrefix(name, "GetEbs") ||
-						strings.HasPrefix(name, "List") ||
+						strings.HasPrefix(name, "List") || name == "GetSecurityGroupsForVpc" ||
 						strings.HasPrefix(a, "ecr") ||
 						s.Sid == "Ec2CreateInVpc" || s.Sid == "S3PublishIssuer" || s.Sid == "IamFindProviders" ||
 						s.Sid == "IamAskAboutItself"
@@ -95,62 +93,6 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestLoadBalancerControllerCallsItsPermissions looks each permission up in the pinned module, in what it calls AWS
-// with.
-func TestLoadBalancerControllerCallsItsPermissions(t *testing.T) {
-	dir := moduleDir(t, "aws-load-balancer-controller", "sigs.k8s.io/aws-load-balancer-controller")
-	if dir == "" {
-		t.Skip("the source is not in the module cache; make components downloads it")
-	}
-	var source strings.Builder
-	for _, file := range []string{"elbv2.go", "ec2.go", "acm.go"} {
-		text, err := os.ReadFile(filepath.Join(dir, "pkg/aws/services", file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		source.Write(text)
-	}
-	for _, p := range loadBalancerControllerPermissions() {
-		_, name, _ := strings.Cut(p.Action, ":")
-		calls := []string{"." + name + "(", "New" + name + "Paginator("}
-		if !slices.ContainsFunc(calls, func(c string) bool { return strings.Contains(source.String(), c) }) {
-			t.Errorf("%s is in the policy, but the controller does not call it", p.Action)
-		}
-	}
-}
-
-// TestTableCoversTheCloudController compares the table with what cloud-provider-aws 1.37 calls.
-func TestTableCoversTheCloudController(t *testing.T) {
-	calls := strings.Fields(
-		`ec2:AuthorizeSecurityGroupIngress ec2:CreateRoute ec2:CreateSecurityGroup ec2:CreateTags ec2:DeleteRoute
-		ec2:DeleteSecurityGroup ec2:DescribeAvailabilityZones ec2:DescribeInstanceTopology ec2:DescribeInstances
-		ec2:DescribeRouteTables ec2:DescribeSecurityGroups ec2:DescribeSubnets ec2:ModifyInstanceAttribute
-		ec2:RevokeSecurityGroupIngress elasticloadbalancing:AddTags
-		elasticloadbalancing:ApplySecurityGroupsToLoadBalancer elasticloadbalancing:AttachLoadBalancerToSubnets
-		elasticloadbalancing:ConfigureHealthCheck elasticloadbalancing:CreateListener
-		elasticloadbalancing:CreateLoadBalancer elasticloadbalancing:CreateLoadBalancerListeners
-		elasticloadbalancing:CreateLoadBalancerPolicy elasticloadbalancing:CreateTargetGroup
-		elasticloadbalancing:DeleteListener elasticloadbalancing:DeleteLoadBalancer
-		elasticloadbalancing:DeleteLoadBalancerListeners elasticloadbalancing:DeleteTargetGroup
-		elasticloadbalancing:DeregisterInstancesFromLoadBalancer elasticloadbalancing:DeregisterTargets
-		elasticloadbalancing:DescribeListeners elasticloadbalancing:DescribeLoadBalancerAttributes
-		elasticloadbalancing:DescribeLoadBalancerPolicies elasticloadbalancing:DescribeLoadBalancers
-		elasticloadbalancing:DescribeTargetGroupAttributes elasticloadbalancing:DescribeTargetGroups
-		elasticloadbalancing:DescribeTargetHealth elasticloadbalancing:DetachLoadBalancerFromSubnets
-		elasticloadbalancing:ModifyListener elasticloadbalancing:ModifyLoadBalancerAttributes
-		elasticloadbalancing:ModifyTargetGroup elasticloadbalancing:ModifyTargetGroupAttributes
-		elasticloadbalancing:RegisterInstancesWithLoadBalancer elasticloadbalancing:RegisterTargets
-		elasticloadbalancing:SetLoadBalancerPoliciesForBackendServer
-		elasticloadbalancing:SetLoadBalancerPoliciesOfListener elasticloadbalancing:SetSecurityGroups`,
-	)
-	table := Actions(preflight.Control, true)
-	for _, action := range calls {
-		if !slices.Contains(table, action) {
-			t.Errorf("%s is not in the table", action)
-		}
-	}
-}
-
 // TestPolicyFitsIntoARole: with everything that this release can be told to do, and a long name of the cluster, the
 // policy of control VMs is one inline policy of a role.
 func TestPolicyFitsIntoARole(t *testing.T) {
@@ -163,7 +105,9 @@ func TestPolicyFitsIntoARole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if size := len(policy.Compact()); size > InlineLimit {
+	size := len(policy.Compact())
+	t.Logf("%d characters", size)
+	if size > InlineLimit {
 		t.Errorf("the policy has %d characters, of %d", size, InlineLimit)
 	}
 }

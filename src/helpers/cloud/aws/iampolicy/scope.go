@@ -1,6 +1,7 @@
 package iampolicy
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -26,6 +27,9 @@ const (
 	changesDrivers
 	// DeletesRetagged deletes those of them for which BOSH has changed the value of the cluster's tag to shared.
 	DeletesRetagged
+	// tagsDrivers changes tags of the same volumes, except those that policies and the driver tell volumes by
+	// (aws:TagKeys).
+	tagsDrivers
 	// changesByHand changes volumes and snapshots to which an operator has given the cluster's tag, and BOSH none.
 	changesByHand
 	// TagsNew tags resources while they are created, and no others (CreateAction).
@@ -108,6 +112,17 @@ func (n Needs) Includes(p Permission) (own, assumed bool) {
 	}
 	// The AWS Load Balancer Controller assumes no role, and makes the cloud controller's calls too.
 	return p.holder != controllers || n.LoadBalancerController, p.holder != machines
+}
+
+// Row is the row of an action that applies and is selected; of several, one without which most machines do not work.
+func (n Needs) Row(action string, selected func(Permission) bool) Permission {
+	var row Permission
+	for _, p := range Permissions {
+		if p.Action == action && n.eitherNeeds(p) && selected(p) && (row.Action == "" || row.Rare && !p.Rare) {
+			row = p
+		}
+	}
+	return row
 }
 
 // eitherNeeds reports whether a row applies to either role.
@@ -201,9 +216,22 @@ func (p Permission) PerKind() []Permission {
 }
 
 // Asked reports whether IAM is asked about a row. A call tests the question for limits, and what is allowed for volumes
-// of the driver says more than what is allowed for others.
+// of the driver says more than what is allowed for others. Answers are by action, of which tags of new resources have
+// CreateTags, so that DeleteTags stands for both where tags change.
 func (p Permission) Asked() bool {
-	return p.Action != SimulateAction && p.Scope != AsksLimits && p.Scope != changesByHand
+	return p.Action != SimulateAction && p.Scope != AsksLimits && p.Scope != changesByHand &&
+		!(p.Scope == tagsDrivers && p.Action == createTags)
+}
+
+// QuestionKey is the same for rows that IAM is asked about in one question.
+func (p Permission) QuestionKey() string {
+	switch {
+	case p.Creates(): // and tags
+		return fmt.Sprint(p.Resources)
+	case p.Scope == tagsDrivers:
+		p.Scope = changesDrivers
+	}
+	return fmt.Sprint(p.Scope, p.Resources, p.Storage)
 }
 
 // Creates reports whether a row is about new resources. Questions about those of one kind have the same context.
@@ -225,7 +253,7 @@ const (
 // OnlyInPart reports whether calls test an action of a row for another kind of resource than the row's: no call
 // restores a volume from a snapshot, and tags are tested on security groups.
 func (p Permission) OnlyInPart() bool {
-	return p.Storage && (p.Action == "ec2:CreateVolume" && p.Scope == changesDrivers || p.Action == "ec2:CreateTags")
+	return p.Storage && (p.Action == "ec2:CreateVolume" && p.Scope == changesDrivers || p.Action == createTags)
 }
 
 // InWords describes the permission's condition.
@@ -235,7 +263,7 @@ func (p Permission) InWords(tagKey string) string {
 		return ", for new resources with the tag " + tagKey
 	case changes:
 		return ", on resources with the tag " + tagKey
-	case changesDrivers:
+	case changesDrivers, tagsDrivers:
 		return ", on volumes and snapshots with the tags " + tagKey + " and " + DriverTag
 	}
 	return ""
@@ -250,6 +278,7 @@ var callsFor = map[string][]string{
 	"elasticloadbalancing:CreateTargetGroup":           {"targetgroup"},
 	"elasticloadbalancing:AddListenerCertificates":     {"listener"},
 	"elasticloadbalancing:CreateRule":                  {"listener"},
+	"elasticloadbalancing:ModifyIpPools":               {"loadbalancer"},
 	"elasticloadbalancing:ModifyListenerAttributes":    {"listener"},
 	"elasticloadbalancing:RemoveListenerCertificates":  {"listener"},
 	"elasticloadbalancing:SetIpAddressType":            {"loadbalancer"},

@@ -47,15 +47,16 @@ func storagePermissions() []Permission {
 	row(creates, snapshot, "The EBS CSI driver creates snapshots with it.", "ec2:CreateSnapshot")
 	row(
 		TagsNew, slices.Concat(volume, snapshot), "The EBS CSI driver tags volumes and snapshots with it.",
-		"ec2:CreateTags",
+		createTags,
 	)
 	row(
-		AsksLimits, volume, WhyLimits, "ec2:CreateVolume", "ec2:CreateTags",
+		AsksLimits, volume, WhyLimits, "ec2:CreateVolume", createTags,
 	)
 	changing(
 		volume, "The EBS CSI driver attaches, resizes and copies volumes with it.", "ec2:AttachVolume",
 		"ec2:CreateSnapshot", "ec2:DetachVolume", "ec2:ModifyVolume",
 	)
+	row(tagsDrivers, volume, whyTags, createTags, "ec2:DeleteTags")
 	changing(snapshot, "The EBS CSI driver restores volumes from snapshots with it.", "ec2:CreateVolume")
 	row(
 		onNodes, []string{"ec2:*:*:instance/*"}, "The EBS CSI driver attaches volumes to nodes with it.",
@@ -75,6 +76,7 @@ func storagePermissions() []Permission {
 		if table[i].Scope == UsesKeys {
 			table[i].when = withKeys
 		}
+		table[i].Rare = table[i].Scope == tagsDrivers
 	}
 	return table
 }
@@ -94,6 +96,16 @@ const (
 // DriverTag is what the EBS CSI driver sets on all that it creates, with the value true (AwsEbsDriverTagKey in
 // pkg/cloud/cloud.go of its source). Neither BOSH nor the AWS CPI sets it.
 const DriverTag = "ebs.csi.aws.com/cluster"
+
+// reservedTags are the keys that the EBS CSI driver refuses in a VolumeAttributesClass (validateExtraTags in
+// pkg/driver/validation.go of its source), among them those that decide what the policies allow.
+var reservedTags = []string{"kubernetes.io/*", "ebs.csi.aws.com/*", LimitsTag}
+
+const (
+	createTags = "ec2:CreateTags"
+	whyTags    = "The EBS CSI driver changes the tags of volumes with it that a VolumeAttributesClass names, and " +
+		"with ec2:CreateTags. Without both, volumes of such a class keep their tags, type and IOPS."
+)
 
 // DirectorTag is the condition key of a tag that BOSH sets on instances and disks (metadata_updater.rb of the
 // Director). The AWS CPI also sets the tags of an instance on the volumes that are attached to it, those of claims
