@@ -203,6 +203,19 @@ func Paginate[T any](list []T, p Paging) ([]T, string, error) {
 	return part, next, nil
 }
 
+// maxDescribed is of how many resources one call describes the tags ("DescribeTags" in both API references).
+const maxDescribed = 20
+
+// CheckDescribed refuses to describe the tags of more resources than one call may, or of none.
+func CheckDescribed(resources []string) error {
+	if len(resources) < 1 || len(resources) > maxDescribed {
+		return api.Errorf(
+			"ValidationError", "Tags of 1 to %d resources can be described, not of %d", maxDescribed, len(resources),
+		)
+	}
+	return nil
+}
+
 // DeregisterEverywhere removes a terminated instance from load balancers.
 func DeregisterEverywhere(w *store.World, id string) {
 	for i := range w.ClassicLoadBalancers {

@@ -872,6 +872,9 @@ type elbDescribeTagsInput struct{ LoadBalancerNames []string }
 
 func elbDescribeTags(c *api.Call, in elbDescribeTagsInput) (*elbDescribeTagsOutput, error) {
 	out := &elbDescribeTagsOutput{}
+	if err := balancing.CheckDescribed(in.LoadBalancerNames); err != nil {
+		return nil, err
+	}
 	for _, name := range in.LoadBalancerNames {
 		l, err := findClassic(c, name)
 		if err != nil {

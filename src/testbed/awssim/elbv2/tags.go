@@ -117,6 +117,9 @@ type v2DescribeTagsInput struct{ ResourceArns []string }
 
 func v2DescribeTags(c *api.Call, in v2DescribeTagsInput) (*v2DescribeTagsOutput, error) {
 	out := &v2DescribeTagsOutput{}
+	if err := balancing.CheckDescribed(in.ResourceArns); err != nil {
+		return nil, err
+	}
 	for _, arn := range in.ResourceArns {
 		tags, missing := v2Tags(c.World, arn)
 		if missing != nil {
