@@ -75,6 +75,32 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) ([]by
 	return content, nil
 }
 
+// page is how many objects one request lists, so that the response is smaller than maxBody.
+const page = 250
+
+// List returns the objects at a path, such as /api/v1/services. Errors are those of Get.
+func (c *Client) List(ctx context.Context, path string) ([]json.RawMessage, error) {
+	var items []json.RawMessage
+	for next := ""; ; {
+		body, err := c.Get(ctx, fmt.Sprintf("%s?limit=%d&continue=%s", path, page, url.QueryEscape(next)))
+		if err != nil {
+			return nil, err
+		}
+		var list struct {
+			Kind     string
+			Metadata struct{ Continue string }
+			Items    []json.RawMessage
+		}
+		if err := json.Unmarshal(body, &list); err != nil || !strings.HasSuffix(list.Kind, "List") {
+			return nil, fmt.Errorf("the response is not a list: %s", excerpt(body))
+		}
+		items = append(items, list.Items...)
+		if next = list.Metadata.Continue; next == "" {
+			return items, nil
+		}
+	}
+}
+
 // excerpt shortens a response for a message.
 func excerpt(body []byte) string {
 	const limit = 300

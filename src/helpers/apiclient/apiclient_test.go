@@ -190,3 +190,25 @@ func TestCheckAccess(t *testing.T) {
 		})
 	}
 }
+
+func TestList(t *testing.T) {
+	pages := map[string]string{
+		"":    `{"kind": "ServiceList", "metadata": {"continue": "a/b"}, "items": [1, 2]}`,
+		"a/b": `{"kind": "ServiceList", "metadata": {}, "items": [3]}`,
+	}
+	client := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/services" || r.URL.Query().Get("limit") != "250" {
+			t.Errorf("asked %s", r.URL)
+		}
+		_, _ = io.WriteString(w, pages[r.URL.Query().Get("continue")])
+	})
+	items, err := client.List(t.Context(), "/api/v1/services")
+	if err != nil || len(items) != 3 || string(items[2]) != "3" {
+		t.Errorf("%s, %v", items, err)
+	}
+	for body, status := range map[string]int{"no": 200, `{"kind": "Status"}`: 200, `{"kind": "List"}`: 403} {
+		if _, err := newClient(t, answer(status, body)).List(t.Context(), "/"); err == nil {
+			t.Errorf("%d %s: no error", status, body)
+		}
+	}
+}

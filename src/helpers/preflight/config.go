@@ -86,6 +86,8 @@ type Config struct {
 	IssuerFile string `json:"issuer_file,omitempty"`
 	// LoadBalancerController: the AWS Load Balancer Controller runs on control machines, with their role.
 	LoadBalancerController bool `json:"load_balancer_controller,omitempty"`
+	// LoadBalancerKubeconfig is the path of that controller's kubeconfig, with which its objects can be listed.
+	LoadBalancerKubeconfig string `json:"load_balancer_kubeconfig,omitempty"`
 	// NodeKubeconfig is the path of the kubelet's own kubeconfig, with which the machine's Node object can be read once
 	// the kubelet has joined; empty: none. The file may be absent.
 	NodeKubeconfig string `json:"node_kubeconfig,omitempty"`

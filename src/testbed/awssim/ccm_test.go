@@ -227,22 +227,31 @@ func logged(t *testing.T, log string) {
 
 func startCCM(t *testing.T, binary string, b *bed, kubeconfig string, flags ...string) (log string) {
 	t.Helper()
-	return startProgram(t, binary, b, append([]string{
+	return startProgram(t, binary, b, ccmArguments(kubeconfig, flags...)...)
+}
+
+func ccmArguments(kubeconfig string, flags ...string) []string {
+	return append([]string{
 		"--cloud-provider=aws", "--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig,
 		"--authorization-kubeconfig=" + kubeconfig, "--leader-elect=false", "--cluster-name=" + cluster,
 		"--secure-port=0", "--v=2",
-	}, flags...)...)
+	}, flags...)
 }
 
 // startProgram starts the cloud controller on the instance and returns the path of its log.
 func startProgram(t *testing.T, binary string, b *bed, arguments ...string) (log string) {
 	t.Helper()
+	log, _ = kubetest.StartProgram(t, onInstance(t, binary, b, arguments...))
+	return log
+}
+
+func onInstance(t *testing.T, binary string, b *bed, arguments ...string) *exec.Cmd {
+	t.Helper()
 	command := exec.Command(binary, arguments...)
 	command.Env = []string{
 		"AWS_ENDPOINT_URL=" + b.api, "AWS_EC2_METADATA_SERVICE_ENDPOINT=" + b.metadata, "HOME=" + t.TempDir(),
 	}
-	log, _ = kubetest.StartProgram(t, command)
-	return log
+	return command
 }
 
 func loadBalancerService(t *testing.T, b *bed, client kubernetes.Interface, kind string, nodePort int32) {

@@ -26,10 +26,12 @@ func TestRecordedPreflight(t *testing.T) {
 			w.RouteTables[0].Tags["kubernetes.io/cluster/prod"] = "shared"
 			w.Encryption = store.Encryption{ByDefault: true, DefaultKey: testStorageKey}
 			w.KMSKeys = []store.KMSKey{{ARN: testStorageKey}}
+			leaveBehind(w)
 			generated(t, w)
 		})
 		sim.run(t, i, role, func(_ *aws.Provider, c *preflight.Config) {
 			c.ConfigureCloudRoutes, c.Thorough, c.Storage = true, true, true
+			c.NodeKubeconfig = serveServices(t)
 		})
 		for _, c := range sim.Calls("") {
 			for _, p := range c.Permissions {

@@ -2,8 +2,9 @@
 // cloud controller manager and kubelet require of the account (see checks), and generates their IAM policies.
 //
 // This package is the front: the rounds of a preflight. What it consists of are packages that know only what stands
-// below them: checks, fixes, gather (asks for facts), facts, awsapi, iampolicy, subnetchoice, resource, identity,
-// metadata, cloudconfig, clustertags, awsclient, arn, awserr. Package account checks an account before a deployment.
+// below them: checks, fixes, gather (asks for facts), facts, awsapi, leftbehind, iampolicy, subnetchoice, resource,
+// identity, metadata, cloudconfig, clustertags, awsclient, arn, awserr. Package account checks an account before a
+// deployment.
 //
 // Credentials come from the instance's metadata (IMDSv2) only. Nothing in the account is ever changed: the calls are
 // describe calls and DryRun calls, which EC2 answers by whether they would have been allowed.

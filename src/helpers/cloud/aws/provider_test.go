@@ -61,7 +61,8 @@ func TestCorrectAccountPasses(t *testing.T) {
 					continue
 				}
 				switch result.Check {
-				case "instance-role", "stale-node", "cloud-routes-table", "kms-key", "pod-roles":
+				case "instance-role", "stale-node", "cloud-routes-table", "kms-key", "pod-roles",
+					"left-behind-load-balancers":
 				case "other-permissions":
 					if want := map[preflight.Role]preflight.Status{
 						preflight.Worker:  preflight.Skipped,

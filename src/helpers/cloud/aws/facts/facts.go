@@ -11,6 +11,7 @@ import (
 	"kubernetes-release/cloud/aws/cloudconfig"
 	"kubernetes-release/cloud/aws/clustertags"
 	"kubernetes-release/cloud/aws/iampolicy"
+	"kubernetes-release/cloud/aws/leftbehind"
 	"kubernetes-release/cloud/aws/metadata"
 	"kubernetes-release/cloud/aws/resource"
 	"kubernetes-release/cloud/aws/subnetchoice"
@@ -119,6 +120,9 @@ type Facts struct {
 	Issuer        *issuer.Config // whose keys job pod-roles publishes; nil without the job
 	IssuerErrs    []error        // what the errand has found about it
 	EncryptionUse KeyUse         // of the key that encrypts Secrets in etcd, if there is one
+
+	LeftBehind    []leftbehind.Thing // that the errand has found
+	LeftBehindErr error
 
 	NodeProviderID string // of the Node object
 	NodeErr        error

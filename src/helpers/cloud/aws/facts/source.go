@@ -26,12 +26,13 @@ const (
 	FromCluster
 	FromEncryption
 	FromIssuer
+	FromLeftBehind
 	Everything Source = 1<<iota - 1
 )
 
 // FromEC2 are the sources that require credentials.
 const FromEC2 = FromInstance | FromSubnets | FromRouteTables | FromZones | FromGroups |
-	FromProbes | FromPolicies | FromStorage | FromCluster | FromEncryption | FromIssuer
+	FromProbes | FromPolicies | FromStorage | FromCluster | FromEncryption | FromIssuer | FromLeftBehind
 
 // SourceActions are the permissions that asking a source requires. Probes test permissions instead of requiring them.
 var SourceActions = map[Source][]string{
@@ -44,5 +45,9 @@ var SourceActions = map[Source][]string{
 	FromPolicies:    {iampolicy.SimulateAction, iampolicy.FindRoleAction},
 	FromIssuer:      {iampolicy.ProviderAction},
 	FromEncryption:  {iampolicy.DecryptAction, iampolicy.EncryptAction},
-	FromStorage:     {"ec2:DescribeInstanceTypes", "ec2:GetEbsDefaultKmsKeyId", "ec2:GetEbsEncryptionByDefault"},
+	FromLeftBehind: {
+		"ec2:DescribeSecurityGroups", "elasticloadbalancing:DescribeLoadBalancers",
+		"elasticloadbalancing:DescribeTags", "elasticloadbalancing:DescribeTargetGroups",
+	},
+	FromStorage: {"ec2:DescribeInstanceTypes", "ec2:GetEbsDefaultKmsKeyId", "ec2:GetEbsEncryptionByDefault"},
 }

@@ -20,9 +20,11 @@ import (
 	"kubernetes-release/cloud/aws/facts"
 	"kubernetes-release/cloud/aws/iampolicy"
 	"kubernetes-release/cloud/aws/identity"
+	"kubernetes-release/cloud/aws/leftbehind"
 	"kubernetes-release/cloud/aws/metadata"
 	"kubernetes-release/cloud/aws/resource"
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/kubeconfig"
 	"kubernetes-release/node"
 	"kubernetes-release/preflight"
 )
@@ -289,6 +291,10 @@ func (g *Gatherer) gatherEC2(ctx context.Context, wanted facts.Source) {
 	add(ask(facts.FromIssuer, preflight.Control) && f.Issuer != nil && f.Request.Thorough, func() {
 		f.IssuerErrs = f.Issuer.Problems(ctx)
 	})
+	// In a deployment it would take too many calls, and control VMs that are new have no API server yet.
+	add(ask(facts.FromLeftBehind, preflight.Control) && f.Request.Thorough, func() {
+		f.LeftBehind, f.LeftBehindErr = g.sweep(ctx, vpcID, groupIDs)
+	})
 	add(ask(facts.FromGroups), func() { f.Groups, f.GroupsErr = g.describeGroups(ctx, groupIDs) })
 	if ask(facts.FromProbes, preflight.Control) {
 		probes := g.permissionProbes(vpcID, groupIDs)
@@ -307,6 +313,37 @@ func (g *Gatherer) gatherEC2(ctx context.Context, wanted facts.Source) {
 		return f.Group(p.Resource).OnlyForeign(f.Cluster())
 	})
 }
+
+// sweep looks for what is left behind. It lists the cluster's objects as the kubelet, which may list Services, or as
+// the AWS Load Balancer Controller, which may list its Ingresses and Gateways too.
+func (g *Gatherer) sweep(ctx context.Context, vpc string, groups []string) ([]leftbehind.Thing, error) {
+	r := g.Facts.Request
+	path, controller := r.NodeKubeconfig, r.LoadBalancerKubeconfig != ""
+	if controller {
+		path = r.LoadBalancerKubeconfig
+	}
+	switch {
+	case vpc == "":
+		return nil, awserr.NotAsked("the VPC is unknown")
+	case path == "":
+		return nil, awserr.NotAsked("there is no kubeconfig")
+	}
+	client, err := kubeconfig.APIClient(path)
+	if err != nil {
+		return nil, err
+	}
+	defer client.HTTP.CloseIdleConnections()
+	owners := func(ctx context.Context) (leftbehind.Owners, error) {
+		ctx, cancel := context.WithTimeout(ctx, listTimeout)
+		defer cancel()
+		return leftbehind.ListOwners(ctx, client, controller)
+	}
+	cluster := leftbehind.Cluster{Name: r.Cluster, VPC: vpc, Groups: groups}
+	return leftbehind.Sweep(ctx, g.api, owners, cluster, g.environment.Now())
+}
+
+// listTimeout limits listing the objects of the cluster.
+const listTimeout = 30 * time.Second
 
 // describeClusterTables returns the route tables that the cloud controller chooses from for pod routes.
 func (g *Gatherer) describeClusterTables(ctx context.Context) (resource.RouteTables, error) {
@@ -378,6 +415,9 @@ func (g *Gatherer) GiveUp(wanted facts.Source, err error) {
 	}
 	if wanted&facts.FromIssuer != 0 {
 		f.IssuerErrs = []error{err}
+	}
+	if wanted&facts.FromLeftBehind != 0 {
+		f.LeftBehindErr = err
 	}
 	if wanted&facts.FromProbes != 0 {
 		f.Probes = nil

@@ -130,6 +130,14 @@ func buildPermissions() []Permission {
 	} {
 		control(anything, nil, describe, balance+"Describe"+a)
 	}
+	row(
+		Permission{ // the AWS Load Balancer Controller cannot do without it
+			roles: controlMachines,
+			Why:   "The errand cloud-preflight finds load balancers with it that have been left behind.",
+			Rare:  true,
+		},
+		balance+"DescribeTags",
+	)
 	control(
 		creates, append(slices.Clone(loadBalancer), target...), "The cloud controller creates load balancers with it.",
 		balance+"CreateLoadBalancer", balance+"CreateTargetGroup",
