@@ -174,7 +174,7 @@ func TestLeftBehindWithAnOwner(t *testing.T) {
 	}
 }
 
-// TestLeftBehindAsTheOtherController: with the AWS Load Balancer Controller, the objects are listed with its kubeconfig.
+// TestLeftBehindAsTheOtherController: with the AWS Load Balancer Controller, its kubeconfig lists the objects.
 func TestLeftBehindAsTheOtherController(t *testing.T) {
 	i := simulatedInstance(1, preflight.Control)
 	sim := simulate(t, func(w *store.World) {
