@@ -157,3 +157,26 @@ func Call[T any](ctx context.Context, a *Client, action string, f func(context.C
 		throttled = err
 	}
 }
+
+// page is one answer of an action that lists, with the token of the next.
+type page[T any] struct {
+	items []T
+	next  *string
+}
+
+// list asks for all pages.
+func list[T any](
+	ctx context.Context, a *Client, action string, ask func(ctx context.Context, token *string) (page[T], error),
+) ([]T, error) {
+	var all []T
+	for token := (*string)(nil); ; {
+		p, err := Call(ctx, a, action, func(ctx context.Context) (page[T], error) { return ask(ctx, token) })
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p.items...)
+		if token = p.next; awssdk.ToString(token) == "" {
+			return all, nil
+		}
+	}
+}

@@ -92,59 +92,53 @@ func (a *Client) DescribeSubnetsOf(ctx context.Context, vpc string) ([]resource.
 }
 
 func (a *Client) describeSubnets(ctx context.Context, input *ec2.DescribeSubnetsInput) ([]resource.Subnet, error) {
+	all, err := list(
+		ctx, a, "ec2:DescribeSubnets", func(ctx context.Context, token *string) (p page[types.Subnet], err error) {
+			input.NextToken = token
+			out, err := a.ec2.DescribeSubnets(ctx, input)
+			if err == nil {
+				p.items, p.next = out.Subnets, out.NextToken
+			}
+			return p, err
+		},
+	)
 	var subnets []resource.Subnet
-	for {
-		out, err := Call(ctx, a, "ec2:DescribeSubnets", func(ctx context.Context) (*ec2.DescribeSubnetsOutput, error) {
-			return a.ec2.DescribeSubnets(ctx, input)
-		})
-		if err != nil {
-			return nil, err
+	for _, s := range all {
+		subnet := resource.Subnet{
+			ID:   awssdk.ToString(s.SubnetId),
+			Zone: awssdk.ToString(s.AvailabilityZone),
+			VPC:  awssdk.ToString(s.VpcId),
+			Tags: clustertags.FromEC2(s.Tags),
+			Free: int(awssdk.ToInt32(s.AvailableIpAddressCount)),
 		}
-		for _, s := range out.Subnets {
-			subnet := resource.Subnet{
-				ID:   awssdk.ToString(s.SubnetId),
-				Zone: awssdk.ToString(s.AvailabilityZone),
-				VPC:  awssdk.ToString(s.VpcId),
-				Tags: clustertags.FromEC2(s.Tags),
-				Free: int(awssdk.ToInt32(s.AvailableIpAddressCount)),
-			}
-			if network, err := netip.ParsePrefix(awssdk.ToString(s.CidrBlock)); err == nil {
-				subnet.Network = network
-			}
-			subnets = append(subnets, subnet)
+		if network, err := netip.ParsePrefix(awssdk.ToString(s.CidrBlock)); err == nil {
+			subnet.Network = network
 		}
-		if awssdk.ToString(out.NextToken) == "" {
-			return subnets, nil
-		}
-		input.NextToken = out.NextToken
+		subnets = append(subnets, subnet)
 	}
+	return subnets, err
 }
 
 // DescribeRouteTables returns the route tables that a filter selects.
 func (a *Client) DescribeRouteTables(ctx context.Context, filterName, value string) (resource.RouteTables, error) {
-	input := &ec2.DescribeRouteTablesInput{
-		Filters:    []types.Filter{awsclient.Filter(filterName, value)},
-		MaxResults: awssdk.Int32(routeTablePageSize),
-	}
+	all, err := list(
+		ctx, a, "ec2:DescribeRouteTables",
+		func(ctx context.Context, token *string) (p page[types.RouteTable], err error) {
+			out, err := a.ec2.DescribeRouteTables(ctx, &ec2.DescribeRouteTablesInput{
+				Filters:    []types.Filter{awsclient.Filter(filterName, value)},
+				MaxResults: awssdk.Int32(routeTablePageSize), NextToken: token,
+			})
+			if err == nil {
+				p.items, p.next = out.RouteTables, out.NextToken
+			}
+			return p, err
+		},
+	)
 	var tables resource.RouteTables
-	for {
-		out, err := Call(
-			ctx, a, "ec2:DescribeRouteTables",
-			func(ctx context.Context) (*ec2.DescribeRouteTablesOutput, error) {
-				return a.ec2.DescribeRouteTables(ctx, input)
-			},
-		)
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range out.RouteTables {
-			tables = append(tables, newRouteTable(t))
-		}
-		if awssdk.ToString(out.NextToken) == "" {
-			return tables, nil
-		}
-		input.NextToken = out.NextToken
+	for _, t := range all {
+		tables = append(tables, newRouteTable(t))
 	}
+	return tables, err
 }
 
 func newRouteTable(t types.RouteTable) resource.RouteTable {

@@ -8,7 +8,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
+	elbtypes "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing/types"
 	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
+	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
 
 	"kubernetes-release/cloud/aws/awsclient"
 	"kubernetes-release/cloud/aws/awserr"
@@ -37,128 +39,137 @@ func (a *Client) LoadBalancing(ctx context.Context, vpc string) (leftbehind.Acco
 	return account, err
 }
 
-// describe makes a call whose error names the action.
-func describe[T any](ctx context.Context, a *Client, action string, f func(context.Context) (T, error)) (T, error) {
-	out, err := Call(ctx, a, action, f)
-	if err != nil {
-		err = &leftbehind.CallError{Action: action, Err: err}
+// named is an error that names the action.
+func named(action string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return out, err
+	return &leftbehind.CallError{Action: action, Err: err}
+}
+
+// listNamed is list with an error that names the action.
+func listNamed[T any](
+	ctx context.Context, a *Client, action string, ask func(ctx context.Context, token *string) (page[T], error),
+) ([]T, error) {
+	all, err := list(ctx, a, action, ask)
+	return all, named(action, err)
 }
 
 func (a *Client) classicBalancers(ctx context.Context, vpc string) ([]leftbehind.Balancer, error) {
-	var list []leftbehind.Balancer
-	input := &elb.DescribeLoadBalancersInput{PageSize: awssdk.Int32(balancerPageSize)}
-	for {
-		out, err := describe(
-			ctx, a, "elasticloadbalancing:DescribeLoadBalancers",
-			func(ctx context.Context) (*elb.DescribeLoadBalancersOutput, error) {
-				return a.elb.DescribeLoadBalancers(ctx, input)
-			},
-		)
-		if err != nil {
-			return nil, err
-		}
-		for _, b := range out.LoadBalancerDescriptions {
-			if awssdk.ToString(b.VPCId) == vpc {
-				list = append(list, leftbehind.Balancer{
-					Name: awssdk.ToString(b.LoadBalancerName), DNSName: awssdk.ToString(b.DNSName),
-					Kind:   leftbehind.Classic,
-					Scheme: awssdk.ToString(b.Scheme), Groups: b.SecurityGroups,
-					Created: awssdk.ToTime(b.CreatedTime),
-				})
+	all, err := listNamed(
+		ctx, a, "elasticloadbalancing:DescribeLoadBalancers",
+		func(ctx context.Context, token *string) (p page[elbtypes.LoadBalancerDescription], err error) {
+			out, err := a.elb.DescribeLoadBalancers(
+				ctx, &elb.DescribeLoadBalancersInput{PageSize: awssdk.Int32(balancerPageSize), Marker: token},
+			)
+			if err == nil {
+				p.items, p.next = out.LoadBalancerDescriptions, out.NextMarker
 			}
+			return p, err
+		},
+	)
+	if err != nil {
+		return nil, err
+	}
+	var balancers []leftbehind.Balancer
+	for _, b := range all {
+		if awssdk.ToString(b.VPCId) == vpc {
+			balancers = append(balancers, leftbehind.Balancer{
+				Name: awssdk.ToString(b.LoadBalancerName), DNSName: awssdk.ToString(b.DNSName),
+				Kind:   leftbehind.Classic,
+				Scheme: awssdk.ToString(b.Scheme), Groups: b.SecurityGroups,
+				Created: awssdk.ToTime(b.CreatedTime),
+			})
 		}
-		if input.Marker = out.NextMarker; awssdk.ToString(input.Marker) == "" {
-			break
-		}
 	}
-	names := make([]string, len(list))
-	for i, b := range list {
-		names[i] = b.Name
-	}
-	tags, err := tagsOf(ctx, a, names, a.classicTags)
-	for i, b := range list {
-		list[i].Tags = tags[b.Name]
-	}
-	return list, err
+	err = setTags(ctx, a, balancers, a.classicTags, func(b *leftbehind.Balancer) (string, *clustertags.Tags) {
+		return b.Name, &b.Tags
+	})
+	return balancers, err
 }
 
 func (a *Client) balancers(ctx context.Context, vpc string) ([]leftbehind.Balancer, error) {
-	var list []leftbehind.Balancer
-	input := &elbv2.DescribeLoadBalancersInput{PageSize: awssdk.Int32(balancerPageSize)}
-	for {
-		out, err := describe(
-			ctx, a, "elasticloadbalancing:DescribeLoadBalancers",
-			func(ctx context.Context) (*elbv2.DescribeLoadBalancersOutput, error) {
-				return a.elbv2.DescribeLoadBalancers(ctx, input)
-			},
-		)
-		if err != nil {
-			return nil, err
-		}
-		for _, b := range out.LoadBalancers {
-			if awssdk.ToString(b.VpcId) == vpc {
-				list = append(list, leftbehind.Balancer{
-					Name: awssdk.ToString(b.LoadBalancerName), ARN: awssdk.ToString(b.LoadBalancerArn),
-					DNSName: awssdk.ToString(b.DNSName),
-					Kind:    string(b.Type), Scheme: string(b.Scheme), Groups: b.SecurityGroups,
-					Created: awssdk.ToTime(b.CreatedTime),
-				})
+	all, err := listNamed(
+		ctx, a, "elasticloadbalancing:DescribeLoadBalancers",
+		func(ctx context.Context, token *string) (p page[elbv2types.LoadBalancer], err error) {
+			out, err := a.elbv2.DescribeLoadBalancers(
+				ctx, &elbv2.DescribeLoadBalancersInput{PageSize: awssdk.Int32(balancerPageSize), Marker: token},
+			)
+			if err == nil {
+				p.items, p.next = out.LoadBalancers, out.NextMarker
 			}
+			return p, err
+		},
+	)
+	if err != nil {
+		return nil, err
+	}
+	var balancers []leftbehind.Balancer
+	for _, b := range all {
+		if awssdk.ToString(b.VpcId) == vpc {
+			balancers = append(balancers, leftbehind.Balancer{
+				Name: awssdk.ToString(b.LoadBalancerName), ARN: awssdk.ToString(b.LoadBalancerArn),
+				DNSName: awssdk.ToString(b.DNSName),
+				Kind:    string(b.Type), Scheme: string(b.Scheme), Groups: b.SecurityGroups,
+				Created: awssdk.ToTime(b.CreatedTime),
+			})
 		}
-		if input.Marker = out.NextMarker; awssdk.ToString(input.Marker) == "" {
-			break
-		}
 	}
-	arns := make([]string, len(list))
-	for i, b := range list {
-		arns[i] = b.ARN
-	}
-	tags, err := tagsOf(ctx, a, arns, a.tags)
-	for i, b := range list {
-		list[i].Tags = tags[b.ARN]
-	}
-	return list, err
+	err = setTags(ctx, a, balancers, a.tags, func(b *leftbehind.Balancer) (string, *clustertags.Tags) {
+		return b.ARN, &b.Tags
+	})
+	return balancers, err
 }
 
 func (a *Client) targetGroups(ctx context.Context, vpc string) ([]leftbehind.TargetGroup, error) {
-	var list []leftbehind.TargetGroup
-	input := &elbv2.DescribeTargetGroupsInput{PageSize: awssdk.Int32(balancerPageSize)}
-	for {
-		out, err := describe(
-			ctx, a, "elasticloadbalancing:DescribeTargetGroups",
-			func(ctx context.Context) (*elbv2.DescribeTargetGroupsOutput, error) {
-				return a.elbv2.DescribeTargetGroups(ctx, input)
-			},
-		)
-		if err != nil {
-			return nil, err
-		}
-		for _, g := range out.TargetGroups {
-			if awssdk.ToString(g.VpcId) == vpc {
-				list = append(list, leftbehind.TargetGroup{
-					Name: awssdk.ToString(g.TargetGroupName), ARN: awssdk.ToString(g.TargetGroupArn),
-					Balancers: g.LoadBalancerArns,
-				})
+	all, err := listNamed(
+		ctx, a, "elasticloadbalancing:DescribeTargetGroups",
+		func(ctx context.Context, token *string) (p page[elbv2types.TargetGroup], err error) {
+			out, err := a.elbv2.DescribeTargetGroups(
+				ctx, &elbv2.DescribeTargetGroupsInput{PageSize: awssdk.Int32(balancerPageSize), Marker: token},
+			)
+			if err == nil {
+				p.items, p.next = out.TargetGroups, out.NextMarker
 			}
+			return p, err
+		},
+	)
+	if err != nil {
+		return nil, err
+	}
+	var groups []leftbehind.TargetGroup
+	for _, g := range all {
+		if awssdk.ToString(g.VpcId) == vpc {
+			groups = append(groups, leftbehind.TargetGroup{
+				Name: awssdk.ToString(g.TargetGroupName), ARN: awssdk.ToString(g.TargetGroupArn),
+				Balancers: g.LoadBalancerArns,
+			})
 		}
-		if input.Marker = out.NextMarker; awssdk.ToString(input.Marker) == "" {
-			break
-		}
 	}
-	arns := make([]string, len(list))
-	for i, g := range list {
-		arns[i] = g.ARN
-	}
-	tags, err := tagsOf(ctx, a, arns, a.tags)
-	for i, g := range list {
-		list[i].Tags = tags[g.ARN]
-	}
-	return list, err
+	err = setTags(ctx, a, groups, a.tags, func(g *leftbehind.TargetGroup) (string, *clustertags.Tags) {
+		return g.ARN, &g.Tags
+	})
+	return groups, err
 }
 
 type tagsByID = map[string]clustertags.Tags
+
+// setTags asks for the tags of items, of which field returns the id and where its tags belong.
+func setTags[T any](
+	ctx context.Context, a *Client, items []T, ask func(context.Context, []string, tagsByID) error,
+	field func(*T) (id string, tags *clustertags.Tags),
+) error {
+	ids := make([]string, len(items))
+	for i := range items {
+		ids[i], _ = field(&items[i])
+	}
+	found, err := tagsOf(ctx, a, ids, ask)
+	for i := range items {
+		id, tags := field(&items[i])
+		*tags = found[id]
+	}
+	return err
+}
 
 // tagsOf asks for the tags of resources, so many at a time as one call allows. If one of them is gone by then, AWS does
 // not answer about the others either.
@@ -168,11 +179,9 @@ func tagsOf(
 	tags := tagsByID{}
 	for some := range slices.Chunk(ids, tagsPageSize) {
 		call := func(some []string) error {
-			_, err := describe(
-				ctx, a, "elasticloadbalancing:DescribeTags",
-				func(ctx context.Context) (any, error) { return nil, ask(ctx, some, tags) },
-			)
-			return err
+			const action = "elasticloadbalancing:DescribeTags"
+			_, err := Call(ctx, a, action, func(ctx context.Context) (any, error) { return nil, ask(ctx, some, tags) })
+			return named(action, err)
 		}
 		err := call(some)
 		if awserr.Classify(err) == awserr.UnknownID {
@@ -221,30 +230,27 @@ func (a *Client) tags(ctx context.Context, arns []string, tags tagsByID) error {
 }
 
 func (a *Client) groupsOf(ctx context.Context, vpc string) ([]leftbehind.Group, error) {
-	var list []leftbehind.Group
-	input := &ec2.DescribeSecurityGroupsInput{
-		Filters: []types.Filter{awsclient.Filter("vpc-id", vpc)}, MaxResults: awssdk.Int32(groupPageSize),
-	}
-	for {
-		out, err := describe(
-			ctx, a, "ec2:DescribeSecurityGroups",
-			func(ctx context.Context) (*ec2.DescribeSecurityGroupsOutput, error) {
-				return a.ec2.DescribeSecurityGroups(ctx, input)
-			},
-		)
-		if err != nil {
-			return nil, err
-		}
-		for _, g := range out.SecurityGroups {
-			list = append(list, leftbehind.Group{
-				ID: awssdk.ToString(g.GroupId), Name: awssdk.ToString(g.GroupName),
-				Description: awssdk.ToString(g.Description), Tags: clustertags.FromEC2(g.Tags), Rules: singleRules(g),
+	all, err := listNamed(
+		ctx, a, "ec2:DescribeSecurityGroups",
+		func(ctx context.Context, token *string) (p page[types.SecurityGroup], err error) {
+			out, err := a.ec2.DescribeSecurityGroups(ctx, &ec2.DescribeSecurityGroupsInput{
+				Filters:    []types.Filter{awsclient.Filter("vpc-id", vpc)},
+				MaxResults: awssdk.Int32(groupPageSize), NextToken: token,
 			})
-		}
-		if input.NextToken = out.NextToken; awssdk.ToString(input.NextToken) == "" {
-			return list, nil
-		}
+			if err == nil {
+				p.items, p.next = out.SecurityGroups, out.NextToken
+			}
+			return p, err
+		},
+	)
+	var groups []leftbehind.Group
+	for _, g := range all {
+		groups = append(groups, leftbehind.Group{
+			ID: awssdk.ToString(g.GroupId), Name: awssdk.ToString(g.GroupName),
+			Description: awssdk.ToString(g.Description), Tags: clustertags.FromEC2(g.Tags), Rules: singleRules(g),
+		})
 	}
+	return groups, err
 }
 
 // singleRules are the rules of a group for incoming traffic from groups and IPv4 networks, one for each.
