@@ -96,11 +96,19 @@ func (b cluster) group(pod string) string {
 	return b.must(0, "find /sys/fs/cgroup/kubepods.slice -type d -name '"+slice+"'")
 }
 
-// limits sees pods below kubepods.slice, with their limits in the files of control groups.
+// scope is the control group of a pod's container.
+func (b cluster) scope(pod string) string {
+	b.Helper()
+	id := b.must(time.Minute, kubectl+" get pod "+pod+" -o 'jsonpath={.status.containerStatuses[0].containerID}'")
+	return b.group(pod) + "/cri-containerd-" + strings.TrimPrefix(id, "containerd://") + ".scope"
+}
+
+// limits sees pods below kubepods.slice, with their limits in the files of control groups. A processor of a pod's own
+// needs no quota (the feature DisableCPUQuotaWithExclusiveCPUs of kubelet).
 func (b cluster) limits() {
 	for name, want := range map[string]map[string]string{
 		"exclusive": {
-			"cpu.max": "100000 100000", "memory.max": "67108864", "pids.max": "4096", "memory.swap.max": "0",
+			"cpu.max": "max 100000", "memory.max": "67108864", "pids.max": "4096", "memory.swap.max": "0",
 		},
 		"burstable":  {"cpu.max": "25000 100000", "memory.max": "134217728", "pids.max": "4096"},
 		"besteffort": {"cpu.max": "max 100000", "memory.max": "max", "pids.max": "4096"},
@@ -112,7 +120,7 @@ func (b cluster) limits() {
 		}
 		for file, value := range want {
 			if file == "memory.swap.max" {
-				group = b.must(0, "find "+group+" -name 'cri-containerd-*.scope' | tail -n 1")
+				group = b.scope(name)
 			}
 			if have := b.must(0, "cat "+group+"/"+file); have != value {
 				b.Errorf("%s of pod %s is %s, want %s", file, name, have, value)
@@ -120,8 +128,8 @@ func (b cluster) limits() {
 		}
 	}
 	// With cpuManagerPolicy static, a guaranteed pod with a whole processor has it alone.
-	own := b.must(0, "cat $(find "+b.group("exclusive")+" -name 'cri-containerd-*.scope')/cpuset.cpus.effective")
-	others := b.must(0, "cat $(find "+b.group("burstable")+" -name 'cri-containerd-*.scope')/cpuset.cpus.effective")
+	own := b.must(0, "cat "+b.scope("exclusive")+"/cpuset.cpus.effective")
+	others := b.must(0, "cat "+b.scope("burstable")+"/cpuset.cpus.effective")
 	if !strings.Contains(own, "1") || strings.Contains(others, "1") {
 		b.Errorf("pod exclusive runs on processors %q, pod burstable on %q: want 1, and not 1", own, others)
 	}

@@ -34,7 +34,12 @@ func jobCommand(name, short string, run func(*cobra.Command, *bpm.Process) error
 	return command
 }
 
-func start(_ *cobra.Command, p *bpm.Process) error { return p.Start() }
+func start(_ *cobra.Command, p *bpm.Process) error {
+	if err := p.EnterScope(); err != nil {
+		return err
+	}
+	return p.Start()
+}
 
 func stop(_ *cobra.Command, p *bpm.Process) error { return p.Stop() }
 
