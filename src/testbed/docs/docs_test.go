@@ -164,12 +164,12 @@ func firstSection(t *testing.T) string {
 }
 
 // TestNamedPathsExist covers paths in code spans. Those with capitals have placeholders, such as jobs/NAME; the
-// changelog and decision records describe the past.
+// changelog describes the past.
 func TestNamedPathsExist(t *testing.T) {
 	paths := regexp.MustCompile("`((?:src|jobs|packages|manifests|ops-files|docs|ci|scripts)/[a-z0-9_./-]+)`")
 	checked := 0
 	for _, document := range documents(t) {
-		if document == "CHANGELOG.md" || strings.HasPrefix(document, "docs/decisions/") {
+		if document == "CHANGELOG.md" {
 			continue
 		}
 		for _, m := range paths.FindAllStringSubmatch(read(t, document), -1) {
@@ -242,13 +242,13 @@ var retired = map[*regexp.Regexp]string{
 // lineBreak is where a sentence goes on in the next line, also of a comment.
 var lineBreak = regexp.MustCompile(`\n\s*(//|#)?\s*`)
 
-// TestRetiredTerms: one word for one thing. Decision records keep the words of their time.
+// TestRetiredTerms: one word for one thing.
 func TestRetiredTerms(t *testing.T) {
 	written := find(t, func(path string) bool {
 		// Scripts, specs and monit files have no extension.
 		return slices.Contains([]string{"", ".md", ".go", ".erb", ".rb", ".sh", ".yml", ".json"}, filepath.Ext(path)) &&
-			!strings.HasPrefix(path, "docs/decisions/") && !strings.Contains(path, "/testdata/") &&
-			!strings.HasPrefix(path, "bin/") && path != "src/testbed/docs/docs_test.go" // which has the terms
+			!strings.Contains(path, "/testdata/") && !strings.HasPrefix(path, "bin/") &&
+			path != "src/testbed/docs/docs_test.go" // which has the terms
 	})
 	if len(written) < 900 {
 		t.Errorf("only %d files were read", len(written))
