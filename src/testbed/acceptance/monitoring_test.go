@@ -29,22 +29,19 @@ import (
 )
 
 const (
-	// monitoringDir is the folder of Prometheus on the VM; that of the docs is of a job that does not exist.
+	// monitoringDir is the folder of Prometheus on the VM; the configurations name the folder of another job.
 	monitoringDir, agentDir = "/var/vcap/data/monitoring", "/var/vcap/jobs/AGENT/config"
-	// outsideDir is where a Prometheus outside the cluster has its certificates in the docs.
+	// outsideDir is where a Prometheus outside the cluster has its certificates.
 	outsideDir = "/etc/prometheus"
-	// monitoringRBAC is before the first scrape configuration of docs/logs-and-metrics.md, and tells it from others.
-	monitoringRBAC = "name: prometheus-metrics"
 )
 
-// TestSoakMonitoring runs Prometheus on a VM with the scrape configurations of docs/logs-and-metrics.md, word by word
-// but for the addresses, and with config/prometheus/alerts.yml: all targets are up, no alert fires, faults fire
-// theirs, then all metrics are there, and the alerts end with the faults. Alerts wait for seconds here. A file server
-// stands in for node_exporter.
+// TestSoakMonitoring runs Prometheus on a VM with what config/prometheus has, word by word but for the addresses: all
+// targets are up, no alert fires, faults fire theirs, then all metrics are there, and the alerts end with the faults.
+// Alerts wait for seconds here. A file server stands in for node_exporter.
 func TestSoakMonitoring(t *testing.T) {
 	checkFaultsOfAlerts(t)
 	l := soak(t)
-	blocks := documentedYAML(t)
+	config := monitoringConfig(t)
 	// A group with two VMs, of which one can lose its Node; all that has alerts; and what lets Prometheus in.
 	l.ops = slices.Concat(workerOps, []string{
 		"ops-files/enable-node-local-dns.yml", "ops-files/enable-aws-load-balancer-controller.yml",
@@ -56,7 +53,7 @@ func TestSoakMonitoring(t *testing.T) {
 		"worker_instances=2", "encryption_active_key=kms",
 		"encryption_kms_key=arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab",
 	}
-	l = l.with(t, badInput{ops: blocks.variables + inGroup(
+	l = l.with(t, badInput{ops: config.variables + inGroup(
 		"jobs/name=kube-apiserver/properties/files?",
 		"{ca.pem: ((tls_monitoring.ca)), client.pem: ((tls_monitoring.certificate)), "+
 			"client.key: ((tls_monitoring.private_key))}",
@@ -65,7 +62,7 @@ func TestSoakMonitoring(t *testing.T) {
 		retryWindow("control") + retryWindow("worker")})
 	l.mustUp(t)
 	t.Run("logs of containers", func(t *testing.T) { l.checkContainerLogs(t, "worker/0", "worker/1") })
-	jobs := l.startPrometheus(t, blocks)
+	jobs := l.startPrometheus(t, config)
 	started := time.Now()
 
 	t.Run("targets", func(t *testing.T) { l.checkTargets(t, jobs) })
@@ -87,38 +84,43 @@ func TestSoakMonitoring(t *testing.T) {
 	t.Run("picture", func(t *testing.T) { l.drawDashboard(t, started) })
 }
 
-// monitoringBlocks are YAML blocks of docs/logs-and-metrics.md.
-type monitoringBlocks struct {
-	variables, permissions string
-	// scrapes are the configurations in the cluster, on control VMs (two) and on all nodes, and outside.
-	scrapes []string
+// monitoring is what operators get for Prometheus.
+type monitoring struct {
+	variables   string   // the certificate in docs/logs-and-metrics.md
+	permissions string   // in the cluster
+	scrapes     []string // configurations in the cluster, on VMs and outside
 }
 
-func documentedYAML(t *testing.T) monitoringBlocks {
+func monitoringConfig(t *testing.T) monitoring {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(repo, "docs/logs-and-metrics.md"))
+	var m monitoring
+	text := readRepo(t, "docs/logs-and-metrics.md")
+	for _, match := range regexp.MustCompile("(?s)\n```yaml\n(.*?)```").FindAllStringSubmatch(text, -1) {
+		if strings.Contains(match[1], "name: tls_monitoring") {
+			m.variables = match[1]
+		}
+	}
+	if m.variables == "" {
+		t.Fatal("docs/logs-and-metrics.md has no variable tls_monitoring")
+	}
+	m.permissions = readRepo(t, "config/prometheus/rbac-in-cluster.yml")
+	for _, name := range []string{"in-cluster", "control-vms", "nodes", "outside"} {
+		m.scrapes = append(m.scrapes, readRepo(t, "config/prometheus/scrape-"+name+".yml"))
+	}
+	return m
+}
+
+func readRepo(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(repo, path))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found monitoringBlocks
-	for _, match := range regexp.MustCompile("(?s)\n```yaml\n(.*?)```").FindAllStringSubmatch(string(content), -1) {
-		switch block := match[1]; {
-		case strings.Contains(block, "name: tls_monitoring"):
-			found.variables = block
-		case strings.Contains(block, monitoringRBAC):
-			found.permissions = block
-		case strings.HasPrefix(block, "scrape_configs:"):
-			found.scrapes = append(found.scrapes, block)
-		}
-	}
-	if found.variables == "" || found.permissions == "" || len(found.scrapes) != 5 {
-		t.Fatalf("docs/logs-and-metrics.md has other blocks than expected: %+v", found)
-	}
-	return found
+	return string(content)
 }
 
 // startPrometheus starts Prometheus on control/0, and returns the names of its jobs.
-func (l *lab) startPrometheus(t *testing.T, blocks monitoringBlocks) []string {
+func (l *lab) startPrometheus(t *testing.T, m monitoring) []string {
 	t.Helper()
 	program := os.Getenv("PROMETHEUS_BIN")
 	if program == "" {
@@ -126,7 +128,7 @@ func (l *lab) startPrometheus(t *testing.T, blocks monitoringBlocks) []string {
 	}
 	l.mustKubectl(t, "", "create", "namespace", "monitoring")
 	l.mustKubectl(t, "", "-n", "monitoring", "create", "serviceaccount", "prometheus")
-	l.mustKubectl(t, blocks.permissions, "apply", "-f", "-")
+	l.mustKubectl(t, m.permissions, "apply", "-f", "-")
 	token := l.mustKubectl(t, "", "-n", "monitoring", "create", "token", "prometheus", "--duration=2h")
 
 	var variables struct {
@@ -140,7 +142,7 @@ func (l *lab) startPrometheus(t *testing.T, blocks monitoringBlocks) []string {
 	if err := yaml.Unmarshal(text, &variables); err != nil {
 		t.Fatal(err)
 	}
-	config, jobs := l.prometheusConfig(t, blocks.scrapes)
+	config, jobs := l.prometheusConfig(t, m.scrapes)
 	const account = "/var/run/secrets/kubernetes.io/serviceaccount"
 	content, err := os.ReadFile(program)
 	if err != nil {
@@ -185,7 +187,7 @@ KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT=6443 setsid ./promethe
 func (l *lab) prometheusConfig(t *testing.T, scrapes []string) (content []byte, jobs []string) {
 	t.Helper()
 	var all []map[string]any
-	// The addresses of the docs, for a Prometheus outside the cluster. A target that is there twice counts once.
+	// The addresses of the files, for a Prometheus outside the cluster. A target that is there twice counts once.
 	addresses := strings.NewReplacer(
 		"10.0.16.10", l.address(t, "control/0"), "10.0.32.10", l.address(t, "control/0"),
 		"10.0.48.10", l.address(t, "control/0"), "10.0.16.20", l.address(t, "worker/0"),

@@ -11,7 +11,7 @@ import (
 
 const (
 	alertsFile  = "config/prometheus/alerts.yml"
-	runbookFile = "docs/alerts.md"
+	runbookFile = "docs/logs-and-metrics.md"
 )
 
 type alert struct {
@@ -39,7 +39,9 @@ func alerts(t *testing.T) []alert {
 
 func TestEveryAlertHasARunbookAndEveryRunbookAnAlert(t *testing.T) {
 	var runbooks, names []string
-	for _, m := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(read(t, runbookFile), -1) {
+	_, section, _ := strings.Cut(read(t, runbookFile), "\n## Alerts\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for _, m := range regexp.MustCompile(`(?m)^### (.*)$`).FindAllStringSubmatch(section, -1) {
 		runbooks = append(runbooks, m[1])
 	}
 	for _, a := range alerts(t) {

@@ -1,7 +1,8 @@
 package templates
 
 import (
-	"strings"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -32,12 +33,12 @@ var counted = []string{
 	"/apis/storage.k8s.io/v1/storageclasses", "/apis/storage.k8s.io/v1/volumeattachments",
 }
 
-// TestRoleOfKubeStateMetrics requests what kube-state-metrics does, with the role of docs/logs-and-metrics.md.
+// TestRoleOfKubeStateMetrics requests what kube-state-metrics does, with its role of config/prometheus.
 // A version of an API that Kubernetes no longer has is not found.
 func TestRoleOfKubeStateMetrics(t *testing.T) {
 	t.Parallel()
 	cluster := kubetest.Start(t, kubetest.Options{})
-	createDocumentedRole(t, cluster, "kube-state-metrics")
+	kubeStateMetricsRole(t, cluster)
 	user := cluster.ClientFor("kube-state-metrics").Discovery().RESTClient()
 	eventually.Succeeds(t, 30*time.Second, "waiting for the role", func() error {
 		return begin(t, user, counted[0], false)
@@ -68,22 +69,16 @@ func begin(t *testing.T, user rest.Interface, path string, watch bool) error {
 	return body.Close()
 }
 
-// createDocumentedRole creates the ClusterRole that docs/logs-and-metrics.md shows with this name, and its binding.
-func createDocumentedRole(t *testing.T, cluster *kubetest.Cluster, name string) {
+// kubeStateMetricsRole creates the ClusterRole of config/prometheus and its binding.
+func kubeStateMetricsRole(t *testing.T, cluster *kubetest.Cluster) {
 	t.Helper()
-	created := 0
-	for _, s := range snippets(t, "docs/logs-and-metrics.md", "yaml") {
-		if !strings.Contains(s.text, "\nkind: ClusterRole\nmetadata:\n  name: "+name+"\n") {
-			continue
-		}
-		objects, err := addons.Load([]string{addonstest.Dir(t, map[string][]byte{"role.yml": []byte(s.text)})}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		addonstest.Apply(t, cluster, addons.Options{Objects: objects})
-		created++
+	role, err := os.ReadFile(filepath.Join(root, "config/prometheus/rbac-kube-state-metrics.yml"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if created != 1 {
-		t.Fatalf("%d roles with the name %s are in the document", created, name)
+	objects, err := addons.Load([]string{addonstest.Dir(t, map[string][]byte{"role.yml": role})}, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
+	addonstest.Apply(t, cluster, addons.Options{Objects: objects})
 }
