@@ -65,7 +65,7 @@ func (i *issuer) token(t *testing.T, claims map[string]any) string {
 	return signed + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// ops writes the ops-file of docs/oidc.md with this issuer, and its certificate.
+// ops writes an ops-file such as add-oidc.yml with this issuer, and its certificate.
 func (i *issuer) ops(t *testing.T) string {
 	t.Helper()
 	text, err := json.Marshal([]any{
