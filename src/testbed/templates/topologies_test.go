@@ -29,9 +29,9 @@ var topologies = []struct {
 	},
 	{
 		"Separate etcd VMs",
-		"For large clusters: etcd's latency does not depend on what API servers do, and control VMs have no " +
-			"persistent disk. Choose it at the first deploy. A recreated control VM does not refuse what it has no " +
-			"record of ([operations.md](operations.md#rotate)).",
+		"For large clusters: etcd's latency does not depend on API servers, and control VMs have no persistent disk. " +
+			"Choose it at the first\ndeploy. A recreated control VM has no record of earlier deploys, so it accepts a " +
+			"rotation with a missing step ([operations.md](operations.md#rotate)).",
 		deployment{ops: []string{"use-separate-etcd.yml"}, vars: etcdVars},
 	},
 	{"Single VM", "For evaluation. Nothing is highly available.", deployment{ops: []string{"single-vm.yml"}}},
@@ -39,49 +39,43 @@ var topologies = []struct {
 
 const topologiesIntroduction = `# Topologies
 
-One manifest, and ops-files for its shapes. This page is generated from them: the diagrams show the VMs in their
-availability zones with the processes that run on them, and arrows the connections between instance groups.
-[combined.yml](../ops-files/combined.yml) and [use-separate-etcd.yml](../ops-files/use-separate-etcd.yml) can be
-combined, and each topology can be in one zone ([scale-to-one-az.yml](../ops-files/scale-to-one-az.yml)).
-[ops-files/README.md](../ops-files/README.md) says which files of a topology must be chosen at the first deploy.
+Generated from the manifest and its ops-files: a box is an instance group with the processes of each VM, an arrow connections between groups.
+@combined.yml@ and @use-separate-etcd.yml@ can be used together, and each topology can be in one zone
+([scale-to-one-az.yml](../ops-files/scale-to-one-az.yml)). [ops-files](../ops-files/README.md) says what to choose at the first deploy.
 `
 
 // @ is in place of `.
 const topologiesEnd = `
 ## A cluster that runs already
 
-kubelet sets its taints and labels when it registers its node, and nothing removes them afterwards. So with
-@combined.yml@ or @single-vm.yml@, the Nodes of control VMs that exist keep both, and when the workers go in the same
-deploy, pods have no node. Use this order:
+kubelet sets its taints and labels only when it registers its node. So @combined.yml@ and @single-vm.yml@ take three steps, or pods have no node:
 
-1. Deploy with the ops-file, and after it [scale-workers.yml](../ops-files/scale-workers.yml) with the number of workers
-   that you have.
-2. Run @bosh -d kubernetes recreate control@, or change the Nodes:
-
-   @@@sh
-   role=node-role.kubernetes.io/control-plane
-   kubectl taint nodes --selector=$role $role-
-   kubectl label nodes --selector=$role node.kubernetes.io/exclude-from-external-load-balancers-
-   @@@
-
+1. Deploy with the ops-file, and after it [scale-workers.yml](../ops-files/scale-workers.yml) with the number of workers that you have.
+2. Run @bosh -d kubernetes recreate control@, or the commands below.
 3. Deploy without @scale-workers.yml@.
 
-Back, deploy without the ops-file, which adds workers, and then run @bosh -d kubernetes recreate control@: a control VM
-that stays gets neither the taint nor the label back, and goes on to run pods.
+Back, deploy without the ops-file, which adds workers, and then run @bosh -d kubernetes recreate control@.
+
+@@@sh
+role=node-role.kubernetes.io/control-plane
+kubectl taint nodes --selector=$role $role-
+kubectl label nodes --selector=$role node.kubernetes.io/exclude-from-external-load-balancers-
+@@@
 `
 
 // TestTopologiesAreDocumented: docs/topologies.md is generated from the manifest. UPDATE_DOCS=1 rewrites it.
 func TestTopologiesAreDocumented(t *testing.T) {
 	t.Parallel()
 	var page strings.Builder
-	page.WriteString(topologiesIntroduction)
+	page.WriteString(strings.ReplaceAll(topologiesIntroduction, "@", "`"))
 	for _, topology := range topologies {
 		p := plan(t, topology.deployment)
-		fmt.Fprintf(&page, "\n## %s\n\n%s\n\n", topology.title, topology.text)
+		fmt.Fprintf(&page, "\n## %s\n\n%s\n%s", topology.title, topology.text, quorum(t, p))
 		for _, name := range topology.ops {
-			fmt.Fprintf(&page, "Ops-file: [%s](../ops-files/%s)\n\n", name, name)
+			fmt.Fprintf(&page, " Ops-file: [%s](../ops-files/%s).", name, name)
 		}
-		page.WriteString(diagram(t, p) + "\n" + quorum(t, p) + "\n")
+		page.WriteString("\n")
+		page.WriteString(diagram(t, p))
 	}
 	page.WriteString(strings.ReplaceAll(topologiesEnd, "@", "`"))
 	path := filepath.Join(root, "docs", "topologies.md")
@@ -103,29 +97,19 @@ func TestTopologiesAreDocumented(t *testing.T) {
 // settings only.
 var connections = map[string]string{"cluster": "6443, API", "join": "6444, joining nodes", "etcd": "2379, etcd"}
 
-// diagram draws the instance groups with their VMs, and the connections between groups, in Mermaid.
+// diagram draws the instance groups, and the connections between them, in Mermaid. Of a single group it has the title.
 func diagram(t *testing.T, p *director.Plan) string {
 	t.Helper()
 	lines := []string{"```mermaid", "flowchart TB"}
-	var arrows []string
+	var titles, arrows []string
 	for _, g := range p.Groups {
 		if len(g.Instances) == 0 {
 			continue
 		}
-		lines = append(lines, fmt.Sprintf("  subgraph %s[\"%s\"]", g.Spec.Name, groupTitle(t, g)))
-		for n, instance := range g.Instances {
-			lines = append(
-				lines,
-				fmt.Sprintf(
-					"    %s_%d[\"%s<br/>%s\"]",
-					g.Spec.Name,
-					n,
-					instance.Instance.AZ,
-					strings.Join(processes(g), "<br/>"),
-				),
-			)
-		}
-		lines = append(lines, "  end")
+		title := groupTitle(t, g)
+		titles = append(titles, title)
+		box := append([]string{title}, processes(g)...)
+		lines = append(lines, fmt.Sprintf("  %s[\"%s\"]", g.Spec.Name, strings.Join(box, "<br/>")))
 		to := map[string][]string{}
 		for _, job := range g.Jobs {
 			for name, link := range job.Links {
@@ -149,7 +133,10 @@ func diagram(t *testing.T, p *director.Plan) string {
 			}
 		}
 	}
-	return strings.Join(append(append(lines, arrows...), "```"), "\n") + "\n"
+	if len(arrows) == 0 {
+		return "Instance group " + titles[0] + ".\n"
+	}
+	return "\n" + strings.Join(append(append(lines, arrows...), "```"), "\n") + "\n"
 }
 
 func groupTitle(t *testing.T, g *director.InstanceGroup) string {
