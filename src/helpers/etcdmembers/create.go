@@ -85,7 +85,7 @@ func (c *Config) lostLog() error {
   why:      etcd would create a new cluster, which does not fit the database: objects would be lost.
   do now:   if wal-dir of extra_args was added, changed or removed, set it back, or move all files of the previous
             directory to %s. If the log is lost, remove wal-dir and restore a snapshot. If you want an
-            empty cluster, move %s away. Then deploy; see docs/operations.md of the release, "Restore"`,
+            empty cluster, move %s away. Then deploy; see docs/backup-and-restore.md of the release, "Restore"`,
 		c.self(), filepath.Join(c.DataDir, databaseFile), c.WALDir, c.WALDir, member)
 }
 
@@ -95,6 +95,6 @@ func (c *Config) restoreInterrupted(aside string) error {
   why:      it would create an empty cluster, and the other instances would discard their data and join it.
   do now:   run the script restore (bin/bbr/restore of the job etcd) again on this instance. To undo the restore, move
             %s to %s. If you want an empty cluster, move it away. Then deploy, or run bin/bbr/post-restore-unlock; see
-            docs/operations.md of the release, "Restore"`,
+            docs/backup-and-restore.md of the release, "Restore"`,
 		c.self(), c.WALDir, aside, aside, filepath.Join(c.DataDir, "member"))
 }

@@ -57,7 +57,7 @@ func TestSoakEtcdMembers(t *testing.T) {
 }
 
 // TestSoakEtcdRestore backs up and restores as bbr does, into the cluster that it was taken of. Then it does the drills
-// of docs/operations.md: two of three members are lost with their disks, and all control VMs are.
+// of docs/backup-and-restore.md: two of three members are lost with their disks, and all control VMs are.
 func TestSoakEtcdRestore(t *testing.T) {
 	l := soak(t)
 	l.base, l.ops, l.vars = onAWS, workerOps, []string{"worker_instances=1"}
@@ -183,8 +183,8 @@ func (l *lab) checkDisaster(t *testing.T, bucket *snapshotBucket) {
 	passed("the smoke tests pass")
 }
 
-// recreateWithRestoredNodes recreates VMs that were created again after the snapshot was taken, as docs/operations.md
-// says: their Nodes are those of the VMs before.
+// recreateWithRestoredNodes recreates VMs that were created again after the snapshot was taken, as
+// docs/backup-and-restore.md says: their Nodes are those of the VMs before.
 func (l *lab) recreateWithRestoredNodes(t *testing.T, control ...int) {
 	t.Helper()
 	for _, i := range control {
@@ -243,7 +243,7 @@ func (l *lab) newSnapshotBucket(t *testing.T) *snapshotBucket {
 	}
 }
 
-// allow gives the role of control VMs the permission that docs/operations.md names.
+// allow gives the role of control VMs the permission that docs/backup-and-restore.md names.
 func (b *snapshotBucket) allow(t *testing.T, l *lab) {
 	t.Helper()
 	l.cloud(t, http.MethodPut, "roles/kubernetes-control/policies/snapshots", []byte(snapshotPolicy))

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// RestoreAim is the maximum time in seconds to restore 100 MB, as docs/operations.md says.
+	// RestoreAim is the maximum time in seconds to restore 100 MB.
 	RestoreAim = 60
 	restoreMB  = 100
 	objectSize = 900_000 // an object of Kubernetes has at most 1 MiB

@@ -56,6 +56,11 @@ func find(t *testing.T, match func(path string) bool) []string {
 	return found
 }
 
+func exists(path string) bool {
+	_, err := os.Stat(filepath.Join(root, path))
+	return err == nil
+}
+
 func documents(t *testing.T) []string {
 	t.Helper()
 	return find(t, func(path string) bool { return filepath.Ext(path) == ".md" })

@@ -10,6 +10,8 @@ import (
 	"testing"
 )
 
+const backupFile = "docs/backup-and-restore.md"
+
 // fakeCredHub keeps the versions of a CA in $STATE, as DefaultCertificateService.kt and CredentialVersionRepository.kt
 // of cloudfoundry/credhub do: at most one of them is transitional, and the newest of the others signs.
 const fakeCredHub = `#!/bin/bash -e
@@ -51,7 +53,7 @@ func TestDocumentsTrustByCertificates(t *testing.T) {
 // TestBackUpNamesAllKeys: without the one that encrypts, which is another one after a rotation, nobody can read the
 // Secrets of a snapshot.
 func TestBackUpNamesAllKeys(t *testing.T) {
-	_, backUp, _ := strings.Cut(read(t, "docs/operations.md"), "\n## Back up\n")
+	_, backUp, _ := strings.Cut(read(t, backupFile), "\n## Back up\n")
 	backUp, _, _ = strings.Cut(backUp, "\n## ")
 	declared := regexp.MustCompile(`name: ((encryption|service_account)_key\w*)\n`)
 	found := 0
@@ -61,7 +63,7 @@ func TestBackUpNamesAllKeys(t *testing.T) {
 		for _, key := range declared.FindAllStringSubmatch(read(t, file), -1) {
 			found++
 			if !strings.Contains(backUp, "`"+key[1]+"`") {
-				t.Errorf("docs/operations.md does not say that %s is to be backed up", key[1])
+				t.Errorf("%s does not say that %s is to be backed up", backupFile, key[1])
 			}
 			if key[2] == "encryption" && !strings.Contains(read(t, "docs/upgrades.md"), "`"+key[1]+"`") {
 				t.Errorf("docs/upgrades.md does not say that %s is to be kept", key[1])
@@ -76,7 +78,7 @@ func TestBackUpNamesAllKeys(t *testing.T) {
 // TestSnapshotOfAnotherKeyNamesAllOpsFiles: each of them adds or removes a key, so a snapshot can need a deploy with it
 // or without it.
 func TestSnapshotOfAnotherKeyNamesAllOpsFiles(t *testing.T) {
-	_, steps, _ := strings.Cut(read(t, "docs/operations.md"), "\n### A snapshot of another encryption key\n")
+	_, steps, _ := strings.Cut(read(t, backupFile), "\n### A snapshot of another encryption key\n")
 	steps, _, _ = strings.Cut(steps, "\n### ")
 	found := 0
 	for _, file := range find(t, func(path string) bool { return filepath.Dir(path) == "ops-files" }) {
@@ -85,7 +87,7 @@ func TestSnapshotOfAnotherKeyNamesAllOpsFiles(t *testing.T) {
 		}
 		found++
 		if name := filepath.Base(file); !strings.Contains(steps, "`"+name+"`") {
-			t.Errorf("docs/operations.md does not say which snapshot is restored with or without %s", name)
+			t.Errorf("%s does not say which snapshot is restored with or without %s", backupFile, name)
 		}
 	}
 	if found != 4 {
