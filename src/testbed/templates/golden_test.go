@@ -457,39 +457,46 @@ func cniLink(t testing.TB) map[string]values {
 	}}
 }
 
+// inClouds are the clouds in which a job renders what neither of its other cases has. "all" is on AWS, or the job's cloud.
+var inClouds = map[string]map[string]input{
+	"cloud-provider": {
+		"openstack": {Properties: openstackLink["cloud-provider"], Links: cinderLink},
+		"vsphere":   {Properties: vsphereLink["cloud-provider"], Links: driverLink},
+	},
+	"kubelet":          {"aws": {Links: awsLink}},
+	"restrict-tenants": {"openstack": input{Links: openstackLink}.linked(cinderLink)},
+	"kubernetes-addons": {
+		"aws":       {Links: awsLink},
+		"openstack": input{Links: openstackLink}.linked(cinderLink),
+		"vsphere":   input{Links: vsphereLink}.linked(driverLink),
+	},
+	"smoke-tests": {
+		"aws":       {Links: awsLink},
+		"openstack": input{Links: openstackLink}.linked(cinderLink),
+		"vsphere":   input{Links: vsphereLink}.linked(driverLink),
+	},
+}
+
 func goldenCases(t testing.TB, job string) map[string]input {
 	t.Helper()
-	all := inputFor(t, job).with(everything[job]).
-		linked(cloudLink(job)).
-		linked(cniLink(t)).
-		linked(routesLink).
-		linked(storageLink).
-		linked(policyLink).
-		linked(rolesLink).
-		linked(tenantsLink).
-		linked(pluginLink).
-		linked(metricsLink).
-		linked(balancersLink).
-		linked(controllerLink)
-	cases := map[string]input{"minimal": inputFor(t, job), "all": all}
+	minimal, all := inputFor(t, job), inputFor(t, job).with(everything[job])
+	for _, links := range []map[string]values{
+		cloudLink(job), cniLink(t), routesLink, storageLink, policyLink, rolesLink, tenantsLink, pluginLink, metricsLink,
+		balancersLink, controllerLink,
+	} {
+		all = all.linked(links)
+	}
+	cases := map[string]input{"minimal": minimal, "all": all}
+	for cloud, in := range inClouds[job] {
+		cases[cloud] = minimal.with(in.Properties).linked(in.Links)
+	}
+	if job == "cloud-provider" {
+		cases["openstack"] = cases["openstack"].linked(cniLink(t))
+	}
 	if job == "flannel" {
 		for _, backend := range []string{"alloc", "host-gw"} {
-			cases[backend] = inputFor(t, job).with(values{"backend": backend})
+			cases[backend] = minimal.with(values{"backend": backend})
 		}
-	}
-	for _, consume := range readJob(t, job).Consumes {
-		if consume.Name == "cloud-provider" && consume.Optional {
-			cases["aws"] = inputFor(t, job).linked(awsLink)
-		}
-	}
-	switch job {
-	case "cloud-provider":
-		cases["openstack"] = inputFor(t, job).with(openstackLink["cloud-provider"]).linked(cinderLink).
-			linked(cniLink(t))
-		cases["vsphere"] = inputFor(t, job).with(vsphereLink["cloud-provider"]).linked(driverLink)
-	case "kubernetes-addons", "restrict-tenants", "smoke-tests":
-		cases["openstack"] = inputFor(t, job).linked(openstackLink).linked(cinderLink)
-		cases["vsphere"] = inputFor(t, job).linked(vsphereLink).linked(driverLink)
 	}
 	return cases
 }
@@ -520,10 +527,21 @@ func goldenOutcomes(t testing.TB) []goldenOutcome {
 	return outcomes
 }
 
-// archive joins files into one text, each after a line with its path.
-func archive(files map[string][]byte) []byte {
+// archive joins files into one text, each after a line with its path. Copies of files in jobs have their template's path
+// instead of their content.
+func archive(t testing.TB, job string, files map[string][]byte) []byte {
+	t.Helper()
+	sources := sourcesOf(t, job)
 	var text bytes.Buffer
 	for _, path := range slices.Sorted(maps.Keys(files)) {
+		content, err := os.ReadFile(sources[path])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Equal(content, files[path]) {
+			fmt.Fprintf(&text, "-- %s is %s --\n", path, strings.TrimPrefix(sources[path], root+"/"))
+			continue
+		}
 		fmt.Fprintf(&text, "-- %s --\n%s", path, files[path])
 		if content := files[path]; len(content) > 0 && content[len(content)-1] != '\n' {
 			text.WriteByte('\n')
@@ -532,29 +550,53 @@ func archive(files map[string][]byte) []byte {
 	return text.Bytes()
 }
 
+// sourcesOf are the templates of a job by the path of what is rendered. Links to shared templates are resolved.
+func sourcesOf(t testing.TB, name string) map[string]string {
+	t.Helper()
+	job := readJob(t, name)
+	sources := map[string]string{"monit": filepath.Join(job.Dir, "monit")}
+	for template, path := range job.Templates {
+		source, err := filepath.EvalSymlinks(filepath.Join(job.Dir, "templates", template))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources[path] = source
+	}
+	return sources
+}
+
+// goldenFiles are the files of a case that its golden file has: those that differ from the job's minimal ones.
+func goldenFiles(g goldenOutcome, minimal map[string][]byte) map[string][]byte {
+	files := maps.Clone(g.files)
+	if g.name == "minimal" {
+		return files
+	}
+	maps.DeleteFunc(files, func(path string, content []byte) bool {
+		old, ok := minimal[path]
+		return ok && bytes.Equal(content, old)
+	})
+	return files
+}
+
+// A golden file has the text of one case of a job; a file that is rendered as in the minimal case is left out.
 func TestGolden(t *testing.T) {
 	update := os.Getenv("UPDATE_GOLDEN") != ""
+	outcomes := goldenOutcomes(t)
+	minimal := map[string]map[string][]byte{}
+	for _, g := range outcomes {
+		if g.name == "minimal" {
+			minimal[g.job] = g.files
+		}
+	}
 	var written []string
-	for _, g := range goldenOutcomes(t) {
+	for _, g := range outcomes {
 		path := filepath.Join("testdata", "golden", g.job+"."+g.name+".txt")
+		files := goldenFiles(g, minimal[g.job])
+		if len(files) == 0 {
+			continue // everything is as in the minimal case
+		}
 		written = append(written, path)
-		t.Run(g.job+"/"+g.name, func(t *testing.T) {
-			got := archive(g.files)
-			if update {
-				if err := os.WriteFile(path, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(got, want) {
-				t.Errorf(
-					"%s differs from what is rendered (UPDATE_GOLDEN=1 updates it):\n%s", path, difference(want, got),
-				)
-			}
-		})
+		t.Run(g.job+"/"+g.name, func(t *testing.T) { compareGolden(t, path, archive(t, g.job, files), update) })
 	}
 	found, err := filepath.Glob("testdata/golden/*")
 	if err != nil {
@@ -564,6 +606,22 @@ func TestGolden(t *testing.T) {
 		if !slices.Contains(written, path) {
 			t.Errorf("no case renders %s", path)
 		}
+	}
+}
+
+func compareGolden(t *testing.T, path string, got []byte, update bool) {
+	t.Helper()
+	if update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s differs from what is rendered (UPDATE_GOLDEN=1 updates it):\n%s", path, difference(want, got))
 	}
 }
 
