@@ -457,7 +457,7 @@ func cniLink(t testing.TB) map[string]values {
 	}}
 }
 
-// inClouds are the clouds in which a job renders what neither of its other cases has. "all" is on AWS, or the job's cloud.
+// inClouds are the clouds in which a job renders what its other cases lack. "all" is on AWS, or the job's own cloud.
 var inClouds = map[string]map[string]input{
 	"cloud-provider": {
 		"openstack": {Properties: openstackLink["cloud-provider"], Links: cinderLink},
@@ -481,8 +481,8 @@ func goldenCases(t testing.TB, job string) map[string]input {
 	t.Helper()
 	minimal, all := inputFor(t, job), inputFor(t, job).with(everything[job])
 	for _, links := range []map[string]values{
-		cloudLink(job), cniLink(t), routesLink, storageLink, policyLink, rolesLink, tenantsLink, pluginLink, metricsLink,
-		balancersLink, controllerLink,
+		cloudLink(job), cniLink(t), routesLink, storageLink, policyLink, rolesLink, tenantsLink, pluginLink,
+		metricsLink, balancersLink, controllerLink,
 	} {
 		all = all.linked(links)
 	}
@@ -527,8 +527,8 @@ func goldenOutcomes(t testing.TB) []goldenOutcome {
 	return outcomes
 }
 
-// archive joins files into one text, each after a line with its path. Copies of files in jobs have their template's path
-// instead of their content.
+// archive joins files into one text, each after a line with its path. A copy of a file has the file's path instead of
+// content.
 func archive(t testing.TB, job string, files map[string][]byte) []byte {
 	t.Helper()
 	sources := sourcesOf(t, job)
