@@ -23,7 +23,7 @@ var byHand = map[string]string{
 	"toy.md.txt":          "docs/toy.md",
 }
 
-// generated are the files that the commands in docs/providers.md may change.
+// generated are the files that make generate may change.
 var generated = []string{
 	"docs/providers.md", "jobs/cloud-provider/templates/preflight.json.erb", "src/helpers/cloud/providers/providers.go",
 }
@@ -44,17 +44,14 @@ func TestToyProvider(t *testing.T) {
 		}
 		write(t, filepath.Join(dir, to), content)
 	}
-	helpers := filepath.Join(dir, "src/helpers")
-	// Tests notice that the generated files are out of date.
-	if out, err := command(t, helpers, nil, "go", "test", "./cloud/providers"); err == nil ||
-		!strings.Contains(out, "providers.go is out of date") {
+	helpers, testbed := filepath.Join(dir, "src/helpers"), filepath.Join(dir, "src/testbed")
+	// A test notices that the generated files are out of date.
+	if out, err := command(t, testbed, "go", "test", "./generate"); err == nil ||
+		!strings.Contains(out, "providers.go is out of date: run make generate") {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	update := []string{"UPDATE_DOCS=1"}
-	must(t, helpers, update, "go", "test", "-run", "TestListIsComplete", "./cloud/providers")
-	must(
-		t, helpers, update, "go", "test", "-run", "TestTemplateLists|TestDocumented", "./cmd/cloud-preflight",
-	)
+	must(t, testbed, "go", "run", "./cmd/generate", "list")
+	must(t, testbed, "go", "run", "./cmd/generate")
 
 	want := slices.Concat(slices.Collect(maps.Values(byHand)), generated)
 	slices.Sort(want)
@@ -62,18 +59,17 @@ func TestToyProvider(t *testing.T) {
 		t.Errorf("changed files: %v, want %v", changed, want)
 	}
 
-	must(t, helpers, nil, "go", "test", "./cloud", "./cloud/controller", "./cloud/providers", "./cmd/cloud-preflight")
-	testbed := filepath.Join(dir, "src/testbed")
-	must(t, testbed, nil, "go", "test", "./docs")
+	must(t, helpers, "go", "test", "./cloud", "./cloud/controller", "./cloud/providers", "./cmd/cloud-preflight")
+	must(t, testbed, "go", "test", "./docs", "./generate")
 	must(
-		t, testbed, nil, "go", "test", "-run",
+		t, testbed, "go", "test", "-run",
 		"TestOpsFiles$/^toy.yml$|TestEveryOpsFile|TestExampleVariables/^toy.yml$|TestTemplateAndPreflightAllow",
 		"./templates",
 	)
 
 	config := filepath.Join(dir, "preflight.json")
 	write(t, config, []byte(`{"provider": "toy", "cluster": "prod", "role": "control", "retry_window": "0s"}`))
-	out, err := command(t, helpers, nil, "go", "run", "./cmd/cloud-preflight", "--config", config)
+	out, err := command(t, helpers, "go", "run", "./cmd/cloud-preflight", "--config", config)
 	if err == nil || !strings.Contains(out, "write the name of the machine to /run/toy/name") {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -101,7 +97,7 @@ func TestLinesOfTheToyProvider(t *testing.T) {
 // copyRepository copies what git knows and what is new; ignored files stay behind.
 func copyRepository(t *testing.T, dir string) {
 	t.Helper()
-	files := must(t, root, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	files := must(t, root, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	for name := range strings.SplitSeq(strings.Trim(files, "\x00"), "\x00") {
 		from, to := filepath.Join(root, name), filepath.Join(dir, name)
 		info, err := os.Lstat(from)
@@ -179,20 +175,19 @@ func write(t *testing.T, path string, content []byte) {
 	}
 }
 
-func must(t *testing.T, dir string, environment []string, argv ...string) string {
+func must(t *testing.T, dir string, argv ...string) string {
 	t.Helper()
-	out, err := command(t, dir, environment, argv...)
+	out, err := command(t, dir, argv...)
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, out)
 	}
 	return out
 }
 
-func command(t *testing.T, dir string, environment []string, argv ...string) (string, error) {
+func command(t *testing.T, dir string, argv ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(context.Background(), argv[0], argv[1:]...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), environment...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

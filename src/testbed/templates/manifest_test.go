@@ -8,26 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	"kubernetes-release/testbed/generate"
 	"kubernetes-release/testbed/lab/director"
 	"kubernetes-release/testbed/lab/director/manifest"
 	"kubernetes-release/testbed/lab/director/release"
 )
 
-// cloudConfig is a cloud config for any IaaS.
-const cloudConfig = `
-azs: [{name: kubernetes-z1}, {name: kubernetes-z2}, {name: kubernetes-z3}]
-vm_types: [{name: kubernetes-control}, {name: kubernetes-worker}]
-vm_extensions: [{name: kubernetes-control}, {name: kubernetes-worker}, {name: kubernetes-api-load-balancer-prod}]
-disk_types: [{name: kubernetes-etcd, disk_size: 1024}]
-networks:
-- name: kubernetes
-  type: manual
-  subnets:
-  - {az: kubernetes-z1, range: 10.0.16.0/20, gateway: 10.0.16.1, dns: [10.0.0.2], static: [10.0.16.10]}
-  - {az: kubernetes-z2, range: 10.0.32.0/20, gateway: 10.0.32.1, dns: [10.0.0.2], static: [10.0.32.10]}
-  - {az: kubernetes-z3, range: 10.0.48.0/20, gateway: 10.0.48.1, dns: [10.0.0.2], static: [10.0.48.10]}
-compilation: {workers: 1, az: kubernetes-z1, vm_type: kubernetes-control, network: kubernetes}
-`
+const cloudConfig = generate.CloudConfig
 
 // deployment is the manifest with ops-files and variables.
 type deployment struct {
@@ -114,25 +101,11 @@ func releases(t testing.TB) map[string]*release.Release {
 		t.Fatal(err)
 	}
 	return map[string]*release.Release{
-		"kubernetes":  releaseOf("kubernetes", "dev", jobs...),
-		"bpm":         releaseOf("bpm", "lab", &release.Job{Name: "bpm", Dir: dir}),
-		"example-cni": releaseOf("example-cni", "1", cni),
-		"syslog":      releaseOf("syslog", "1", forwarder),
+		"kubernetes":  generate.ReleaseOf("kubernetes", "dev", jobs...),
+		"bpm":         generate.ReleaseOf("bpm", "lab", &release.Job{Name: "bpm", Dir: dir}),
+		"example-cni": generate.ReleaseOf("example-cni", "1", cni),
+		"syslog":      generate.ReleaseOf("syslog", "1", forwarder),
 	}
-}
-
-// releaseOf is a release of these jobs, with the packages that they name.
-func releaseOf(name, version string, jobs ...*release.Job) *release.Release {
-	r := &release.Release{
-		Name: name, Version: version, Jobs: map[string]*release.Job{}, Packages: map[string]*release.Package{},
-	}
-	for _, job := range jobs {
-		r.Jobs[job.Name] = job
-		for _, pkg := range job.Packages {
-			r.Packages[pkg] = &release.Package{Name: pkg}
-		}
-	}
-	return r
 }
 
 // plan places the instances, resolves the links and renders every job of every instance, as a deploy does.

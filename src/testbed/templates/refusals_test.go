@@ -12,6 +12,7 @@ import (
 	"kubernetes-release/cloud/aws/clustertags"
 	"kubernetes-release/cloud/providers"
 	"kubernetes-release/preflight"
+	"kubernetes-release/testbed/generate"
 	"kubernetes-release/testbed/lab/director/render"
 )
 
@@ -191,7 +192,7 @@ func TestMissingPropertiesAreNamed(t *testing.T) {
 	var requests []request
 	var missing []string
 	for job, properties := range required {
-		for _, path := range leaves(properties, "") {
+		for _, path := range generate.Leaves(properties, "") {
 			if job == "cloud-provider" && path == "type" {
 				continue // the link provides it too
 			}
@@ -205,18 +206,6 @@ func TestMissingPropertiesAreNamed(t *testing.T) {
 			t.Errorf("%s without %s: %v", requests[i].job, missing[i], o.err)
 		}
 	}
-}
-
-func leaves(tree values, prefix string) []string {
-	var paths []string
-	for _, key := range slices.Sorted(maps.Keys(tree)) {
-		if inner, ok := tree[key].(values); ok {
-			paths = append(paths, leaves(inner, prefix+key+".")...)
-		} else {
-			paths = append(paths, prefix+key)
-		}
-	}
-	return paths
 }
 
 func without(tree values, path []string) values {

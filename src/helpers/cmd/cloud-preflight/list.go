@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -24,7 +23,7 @@ func newListCommand(registry *cloud.Registry) *cobra.Command {
 					continue
 				}
 				if markdown {
-					printMarkdown(command.OutOrStdout(), p.Checks())
+					fmt.Fprint(command.OutOrStdout(), preflight.Markdown(p.Checks()))
 				} else {
 					printChecks(command.OutOrStdout(), p)
 				}
@@ -39,42 +38,6 @@ func newListCommand(registry *cloud.Registry) *cobra.Command {
 
 func printChecks(w io.Writer, p cloud.Checker) {
 	for _, c := range p.Checks() {
-		fmt.Fprintf(w, "%-4s %-31s %-5s %-15s %s\n", p.About().Name, c.ID, c.Severity, roles(c), c.Title)
+		fmt.Fprintf(w, "%-4s %-31s %-5s %-15s %s\n", p.About().Name, c.ID, c.Severity, c.RoleNames(), c.Title)
 	}
-}
-
-func printMarkdown(w io.Writer, checks []preflight.Check) {
-	fmt.Fprintf(
-		w, "There are %d checks:\n\n| id | passes if | a finding | on | uses | fix |\n|---|---|---|---|---|---|\n",
-		len(checks),
-	)
-	for _, c := range checks {
-		effect := map[preflight.Severity]string{preflight.Fail: "fails", preflight.Warn: "warns"}[c.Severity]
-		if c.WarnsIf != "" {
-			effect += "; only warns: " + c.WarnsIf
-		}
-		var uses []string
-		for _, action := range c.Permissions {
-			uses = append(uses, "`"+action+"`")
-		}
-		fmt.Fprintf(
-			w,
-			"| [`%s`](#%s) | %s | %s | %s | %s | %s |\n",
-			c.ID,
-			c.Section,
-			c.Title,
-			effect,
-			roles(c),
-			strings.Join(uses, ", "),
-			c.Fix,
-		)
-	}
-}
-
-func roles(c preflight.Check) string {
-	var names []string
-	for _, r := range c.Roles {
-		names = append(names, string(r))
-	}
-	return strings.Join(names, ", ")
 }
