@@ -172,50 +172,11 @@ func TestAgainstRealAPIServer(t *testing.T) {
 		"node-late": vm("node-late", "10.0.0.3"),
 	}
 
-	send := func(a ask) string {
-		t.Helper()
-		groups := a.groups
-		if groups == nil {
-			groups = []string{"system:nodes"}
-		}
-		client := cluster.ClientFor(a.user, groups...)
-		created, err := client.CertificatesV1().
-			CertificateSigningRequests().
-			Create(ctx, a.request(t), metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return created.Name
-	}
-	otherSubject := kubeletOf("node-a", "10.0.0.1")
-	otherSubject.name = "system:node:node-b"
-	_, err := cluster.ClientFor(otherSubject.user, "system:nodes").CertificatesV1().CertificateSigningRequests().
-		Create(ctx, otherSubject.request(t), metav1.CreateOptions{})
-	kubetest.MustForbid(t, "another node's subject", err)
-	forged := kubeletOf("node-a", "10.0.0.1")
-	forged.orgs = []string{"system:nodes", "system:masters"}
-	byAdmin := kubeletOf("node-a", "10.0.0.1")
-	byAdmin.user, byAdmin.groups = "kubernetes-admin", []string{"system:masters"}
-	withURI := kubeletOf("node-a", "10.0.0.1")
-	withURI.uris = []string{"https://kubernetes.default.svc"}
-
-	stolen := renewalOf("node-a")
-	stolen.name = "system:node:node-b"
-	_, err = cluster.ClientFor(stolen.user, "system:nodes").
-		CertificatesV1().
-		CertificateSigningRequests().
-		Create(ctx, stolen.request(t), metav1.CreateOptions{})
-	kubetest.MustForbid(t, "another node's client certificate", err)
-
-	requests := map[string]struct{ name, want string }{
-		"renewal":                {send(renewalOf("node-a")), "Approved: RenewalOfNode"},
-		"own address":            {send(kubeletOf("node-a", "10.0.0.1")), "Approved: NamesOfMachine"},
-		"another node's address": {send(kubeletOf("node-a", "10.0.0.2")), "pending"},
-		"administrators' group":  {send(forged), "Denied: ForgedRequest"},
-		"URI":                    {send(withURI), "Denied: ForgedRequest"},
-		"not a node":             {send(byAdmin), "pending"},
-		"node without Node":      {send(kubeletOf("node-late", "10.0.0.3")), "pending"},
-	}
+	forbidden(t, cluster, "another node's subject", kubeletWith(func(a *ask) { a.name = "system:node:node-b" }))
+	forbidden(
+		t, cluster, "another node's client certificate", renewalWith(func(a *ask) { a.name = "system:node:node-b" }),
+	)
+	requests := requestsOfNodes(t, cluster)
 
 	const user = "system:kubelet-csr-approver"
 	config, refused := cluster.ConfigFor(user), make(chan struct{}, 1)
@@ -245,17 +206,7 @@ func TestAgainstRealAPIServer(t *testing.T) {
 		})
 	}
 	eventually.Succeeds(t, timeout, "Event about the pending request", func() error {
-		list, err := admin.EventsV1().Events("default").List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for _, event := range list.Items {
-			if event.Regarding.Name == requests["another node's address"].name &&
-				strings.Contains(event.Note, "10.0.0.2") {
-				return nil
-			}
-		}
-		return errors.New("no such Event")
+		return hasEvent(ctx, admin, requests["another node's address"].name, "10.0.0.2")
 	})
 	for name, request := range requests {
 		if got := state(t, admin, request.name); got != request.want {
@@ -309,7 +260,7 @@ requests_oldest_pending_timestamp_seconds `) {
 		strings.Contains(got, "pending") {
 		t.Errorf("metrics of a candidate that leads no longer:\n%s", got)
 	}
-	approved("approval by the second candidate", send(kubeletOf("node-b", "10.0.0.2")))
+	approved("approval by the second candidate", send(t, cluster, kubeletOf("node-b", "10.0.0.2")))
 	lease := leaseHolder(t, admin)
 	if lease != "two" {
 		t.Errorf("lease is held by %q, want the second candidate", lease)
@@ -321,6 +272,63 @@ requests_oldest_pending_timestamp_seconds `) {
 	if lease := leaseHolder(t, admin); lease != "" {
 		t.Errorf("lease is held by %q after the last candidate has stopped", lease)
 	}
+}
+
+// requestsOfNodes sends requests, and says what becomes of each before the Node of node-late registers.
+func requestsOfNodes(t *testing.T, cluster *kubetest.Cluster) map[string]struct{ name, want string } {
+	t.Helper()
+	forged := kubeletWith(func(a *ask) { a.orgs = []string{"system:nodes", "system:masters"} })
+	byAdmin := kubeletWith(func(a *ask) { a.user, a.groups = "kubernetes-admin", []string{"system:masters"} })
+	withURI := kubeletWith(func(a *ask) { a.uris = []string{"https://kubernetes.default.svc"} })
+	return map[string]struct{ name, want string }{
+		"renewal":                {send(t, cluster, renewalOf("node-a")), "Approved: RenewalOfNode"},
+		"own address":            {send(t, cluster, kubeletOf("node-a", "10.0.0.1")), "Approved: NamesOfMachine"},
+		"another node's address": {send(t, cluster, kubeletOf("node-a", "10.0.0.2")), "pending"},
+		"administrators' group":  {send(t, cluster, forged), "Denied: ForgedRequest"},
+		"URI":                    {send(t, cluster, withURI), "Denied: ForgedRequest"},
+		"not a node":             {send(t, cluster, byAdmin), "pending"},
+		"node without Node":      {send(t, cluster, kubeletOf("node-late", "10.0.0.3")), "pending"},
+	}
+}
+
+// create sends a request as its requester.
+func create(t *testing.T, cluster *kubetest.Cluster, a ask) (*certificatesv1.CertificateSigningRequest, error) {
+	t.Helper()
+	groups := a.groups
+	if groups == nil {
+		groups = []string{"system:nodes"}
+	}
+	return cluster.ClientFor(a.user, groups...).CertificatesV1().CertificateSigningRequests().
+		Create(t.Context(), a.request(t), metav1.CreateOptions{})
+}
+
+// send creates a request and returns its name.
+func send(t *testing.T, cluster *kubetest.Cluster, a ask) string {
+	t.Helper()
+	created, err := create(t, cluster, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return created.Name
+}
+
+func forbidden(t *testing.T, cluster *kubetest.Cluster, what string, a ask) {
+	t.Helper()
+	_, err := create(t, cluster, a)
+	kubetest.MustForbid(t, what, err)
+}
+
+func hasEvent(ctx context.Context, admin kubernetes.Interface, object, text string) error {
+	list, err := admin.EventsV1().Events("default").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, event := range list.Items {
+		if event.Regarding.Name == object && strings.Contains(event.Note, text) {
+			return nil
+		}
+	}
+	return errors.New("no such Event")
 }
 
 func leaseHolder(t *testing.T, admin kubernetes.Interface) string {

@@ -152,6 +152,190 @@ func internalIP(address string) corev1.NodeAddress {
 	return corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address}
 }
 
+// kubeletWith is the request of a kubelet for its server with a change.
+func kubeletWith(change func(*ask)) ask {
+	a := kubeletOf("node-a", "10.0.0.1")
+	change(&a)
+	return a
+}
+
+// renewalWith is the renewal of a node's certificate with a change.
+func renewalWith(change func(*ask)) ask {
+	a := renewalOf("node-a")
+	change(&a)
+	return a
+}
+
+// decisions are those on requests of the nodes in TestDecide.
+var decisions = map[string]struct {
+	ask     ask
+	action  Action
+	reason  string
+	message string
+	retry   bool
+}{
+	"own name and address": {ask: kubeletOf("node-a", "10.0.0.1"), action: Approve, reason: "NamesOfMachine"},
+	"all own names and addresses": {ask: kubeletWith(func(a *ask) {
+		a.dns = []string{"node-a", "IP-10-0-0-1.ec2.internal"}
+		a.addresses = []string{"10.0.0.1", "203.0.113.1", "fd00:0::1"}
+	}), action: Approve, reason: "NamesOfMachine"},
+	"address only": {ask: kubeletWith(func(a *ask) { a.dns = nil }), action: Approve, reason: "NamesOfMachine"},
+	"key encipherment too": {ask: kubeletWith(func(a *ask) {
+		a.usages = []certificatesv1.KeyUsage{
+			certificatesv1.UsageKeyEncipherment,
+			certificatesv1.UsageDigitalSignature,
+			certificatesv1.UsageServerAuth,
+		}
+	}), action: Approve, reason: "NamesOfMachine"},
+
+	"another node's address": {
+		ask:     kubeletOf("node-a", "10.0.0.2"),
+		reason:  "NamesNotOfMachine",
+		message: "10.0.0.2",
+		retry:   true,
+	},
+	"another node's name": {
+		ask:     kubeletWith(func(a *ask) { a.dns = []string{"node-a", "node-b"} }),
+		reason:  "NamesNotOfMachine",
+		message: "node-b",
+		retry:   true,
+	},
+	"API server's name": {
+		ask:     kubeletWith(func(a *ask) { a.dns = []string{"kubernetes.default.svc"} }),
+		reason:  "NamesNotOfMachine",
+		message: "kubernetes.default.svc",
+		retry:   true,
+	},
+	"another VM's address, forged in the own status": {
+		ask:     kubeletOf("node-liar", "10.0.0.2"),
+		reason:  "NamesNotOfMachine",
+		message: "10.0.0.2, which the VM of Node node-liar, i-node-liar, does not have",
+		retry:   true,
+	},
+	"the API server's name, forged in the own status": {ask: kubeletWith(func(a *ask) {
+		a.user, a.name = "system:node:node-liar", "system:node:node-liar"
+		a.dns = []string{"kubernetes.default.svc"}
+	}), reason: "NamesNotOfMachine", retry: true},
+	"VM gone": {
+		ask:     kubeletOf("node-gone", "10.0.0.4"),
+		reason:  "MachineNotFound",
+		message: "no such instance",
+		retry:   true,
+	},
+	"no such node": {
+		ask:     kubeletOf("node-z", "10.0.0.1"),
+		reason:  "NodeNotFound",
+		message: `Node "node-z" does not exist`,
+		retry:   true,
+	},
+	"no names": {
+		ask:    kubeletWith(func(a *ask) { a.dns, a.addresses = nil, nil }),
+		reason: "NoNames",
+	},
+	"an administrator's request": {
+		ask:     kubeletWith(func(a *ask) { a.user = "kubernetes-admin" }),
+		reason:  "RequesterNotANode",
+		message: "kubernetes-admin",
+	},
+	"a node's user without group": {
+		ask:    kubeletWith(func(a *ask) { a.groups = []string{"system:authenticated"} }),
+		reason: "RequesterNotANode",
+	},
+	"a node's user without name": {
+		ask:    kubeletWith(func(a *ask) { a.user = "system:node:" }),
+		reason: "RequesterNotANode",
+	},
+	"the bootstrap token's identity": {
+		ask:    kubeletWith(func(a *ask) { a.user = "kubelet-bootstrap"; a.groups = []string{"system:bootstrappers"} }),
+		reason: "RequesterNotANode",
+	},
+
+	"renewal":                      {ask: renewalOf("node-a"), action: Approve, reason: "RenewalOfNode"},
+	"renewal, VM gone":             {ask: renewalOf("node-gone"), reason: "MachineNotFound", retry: true},
+	"renewal before it registered": {ask: renewalOf("node-new"), reason: "NodeNotFound", retry: true},
+	"renewal for another node": {
+		ask:     renewalWith(func(a *ask) { a.name = "system:node:node-b" }),
+		action:  Deny,
+		reason:  "ForgedRequest",
+		message: `common name is "system:node:node-b"`,
+	},
+	"renewal by another user": {
+		ask:    renewalWith(func(a *ask) { a.user = "kubernetes-admin" }),
+		reason: "RequesterNotANode",
+	},
+	"renewal for a server": {
+		ask:     renewalWith(func(a *ask) { a.usages = append(a.usages, certificatesv1.UsageServerAuth) }),
+		action:  Deny,
+		reason:  "ForgedRequest",
+		message: "server auth",
+	},
+	"renewal with a name": {
+		ask:     renewalWith(func(a *ask) { a.dns = []string{"node-a"} }),
+		action:  Deny,
+		reason:  "ForgedRequest",
+		message: "a client certificate has none",
+	},
+	"renewal with more groups": {
+		ask:     renewalWith(func(a *ask) { a.orgs = []string{"system:nodes", "system:masters"} }),
+		action:  Deny,
+		reason:  "ForgedRequest",
+		message: "system:masters",
+	},
+	"another node's subject": {
+		ask:     kubeletWith(func(a *ask) { a.name = "system:node:node-b" }),
+		action:  Deny,
+		reason:  "ForgedRequest",
+		message: `common name is "system:node:node-b"`,
+	},
+	"administrators' group": {
+		ask:     kubeletWith(func(a *ask) { a.orgs = []string{"system:nodes", "system:masters"} }),
+		action:  Deny,
+		reason:  "ForgedRequest",
+		message: "system:masters",
+	},
+	"no group": {
+		ask:     kubeletWith(func(a *ask) { a.orgs = []string{} }),
+		action:  Deny,
+		reason:  "ForgedRequest",
+		message: "organizations",
+	},
+	"client usage": {ask: kubeletWith(func(a *ask) {
+		a.usages = []certificatesv1.KeyUsage{certificatesv1.UsageServerAuth, certificatesv1.UsageClientAuth}
+	}), action: Deny, reason: "ForgedRequest", message: `usage "client auth"`},
+	"no server usage": {
+		ask: kubeletWith(func(a *ask) {
+			a.usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature}
+		}),
+		action:  Deny,
+		reason:  "ForgedRequest",
+		message: "server auth",
+	},
+	"URI": {
+		ask:     kubeletWith(func(a *ask) { a.uris = []string{"spiffe://cluster/admin"} }),
+		action:  Deny,
+		reason:  "ForgedRequest",
+		message: "spiffe://cluster/admin",
+	},
+	"e-mail": {
+		ask:     kubeletWith(func(a *ask) { a.emails = []string{"root@example.com"} }),
+		action:  Deny,
+		reason:  "ForgedRequest",
+		message: "root@example.com",
+	},
+	"not PEM": {
+		ask:    kubeletWith(func(a *ask) { a.raw = []byte("hello") }),
+		action: Deny,
+		reason: "MalformedRequest",
+	},
+	"not a request": {
+		ask: kubeletWith(func(a *ask) {
+			a.raw = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: []byte("x")})
+		}),
+		action: Deny,
+		reason: "MalformedRequest",
+	},
+}
+
 func TestDecide(t *testing.T) {
 	nodes := nodeList{
 		registered("node-a", false, internalIP("10.0.0.1")),
@@ -172,183 +356,7 @@ func TestDecide(t *testing.T) {
 		"node-liar": vm("node-liar", "10.0.0.3"),
 		"node-new":  vm("node-new", "10.0.0.7"),
 	}
-	with := func(change func(*ask)) ask {
-		a := kubeletOf("node-a", "10.0.0.1")
-		change(&a)
-		return a
-	}
-	renewed := func(change func(*ask)) ask {
-		a := renewalOf("node-a")
-		change(&a)
-		return a
-	}
-	tests := map[string]struct {
-		ask     ask
-		action  Action
-		reason  string
-		message string
-		retry   bool
-	}{
-		"own name and address": {ask: kubeletOf("node-a", "10.0.0.1"), action: Approve, reason: "NamesOfMachine"},
-		"all own names and addresses": {ask: with(func(a *ask) {
-			a.dns = []string{"node-a", "IP-10-0-0-1.ec2.internal"}
-			a.addresses = []string{"10.0.0.1", "203.0.113.1", "fd00:0::1"}
-		}), action: Approve, reason: "NamesOfMachine"},
-		"address only": {ask: with(func(a *ask) { a.dns = nil }), action: Approve, reason: "NamesOfMachine"},
-		"key encipherment too": {ask: with(func(a *ask) {
-			a.usages = []certificatesv1.KeyUsage{
-				certificatesv1.UsageKeyEncipherment,
-				certificatesv1.UsageDigitalSignature,
-				certificatesv1.UsageServerAuth,
-			}
-		}), action: Approve, reason: "NamesOfMachine"},
-
-		"another node's address": {
-			ask:     kubeletOf("node-a", "10.0.0.2"),
-			reason:  "NamesNotOfMachine",
-			message: "10.0.0.2",
-			retry:   true,
-		},
-		"another node's name": {
-			ask:     with(func(a *ask) { a.dns = []string{"node-a", "node-b"} }),
-			reason:  "NamesNotOfMachine",
-			message: "node-b",
-			retry:   true,
-		},
-		"API server's name": {
-			ask:     with(func(a *ask) { a.dns = []string{"kubernetes.default.svc"} }),
-			reason:  "NamesNotOfMachine",
-			message: "kubernetes.default.svc",
-			retry:   true,
-		},
-		"another VM's address, forged in the own status": {
-			ask:     kubeletOf("node-liar", "10.0.0.2"),
-			reason:  "NamesNotOfMachine",
-			message: "10.0.0.2, which the VM of Node node-liar, i-node-liar, does not have",
-			retry:   true,
-		},
-		"the API server's name, forged in the own status": {ask: with(func(a *ask) {
-			a.user, a.name = "system:node:node-liar", "system:node:node-liar"
-			a.dns = []string{"kubernetes.default.svc"}
-		}), reason: "NamesNotOfMachine", retry: true},
-		"VM gone": {
-			ask:     kubeletOf("node-gone", "10.0.0.4"),
-			reason:  "MachineNotFound",
-			message: "no such instance",
-			retry:   true,
-		},
-		"no such node": {
-			ask:     kubeletOf("node-z", "10.0.0.1"),
-			reason:  "NodeNotFound",
-			message: `Node "node-z" does not exist`,
-			retry:   true,
-		},
-		"no names": {
-			ask:    with(func(a *ask) { a.dns, a.addresses = nil, nil }),
-			reason: "NoNames",
-		},
-		"an administrator's request": {
-			ask:     with(func(a *ask) { a.user = "kubernetes-admin" }),
-			reason:  "RequesterNotANode",
-			message: "kubernetes-admin",
-		},
-		"a node's user without group": {
-			ask:    with(func(a *ask) { a.groups = []string{"system:authenticated"} }),
-			reason: "RequesterNotANode",
-		},
-		"a node's user without name": {
-			ask:    with(func(a *ask) { a.user = "system:node:" }),
-			reason: "RequesterNotANode",
-		},
-		"the bootstrap token's identity": {
-			ask:    with(func(a *ask) { a.user = "kubelet-bootstrap"; a.groups = []string{"system:bootstrappers"} }),
-			reason: "RequesterNotANode",
-		},
-
-		"renewal":                      {ask: renewalOf("node-a"), action: Approve, reason: "RenewalOfNode"},
-		"renewal, VM gone":             {ask: renewalOf("node-gone"), reason: "MachineNotFound", retry: true},
-		"renewal before it registered": {ask: renewalOf("node-new"), reason: "NodeNotFound", retry: true},
-		"renewal for another node": {
-			ask:     renewed(func(a *ask) { a.name = "system:node:node-b" }),
-			action:  Deny,
-			reason:  "ForgedRequest",
-			message: `common name is "system:node:node-b"`,
-		},
-		"renewal by another user": {
-			ask:    renewed(func(a *ask) { a.user = "kubernetes-admin" }),
-			reason: "RequesterNotANode",
-		},
-		"renewal for a server": {
-			ask:     renewed(func(a *ask) { a.usages = append(a.usages, certificatesv1.UsageServerAuth) }),
-			action:  Deny,
-			reason:  "ForgedRequest",
-			message: "server auth",
-		},
-		"renewal with a name": {
-			ask:     renewed(func(a *ask) { a.dns = []string{"node-a"} }),
-			action:  Deny,
-			reason:  "ForgedRequest",
-			message: "a client certificate has none",
-		},
-		"renewal with more groups": {
-			ask:     renewed(func(a *ask) { a.orgs = []string{"system:nodes", "system:masters"} }),
-			action:  Deny,
-			reason:  "ForgedRequest",
-			message: "system:masters",
-		},
-		"another node's subject": {
-			ask:     with(func(a *ask) { a.name = "system:node:node-b" }),
-			action:  Deny,
-			reason:  "ForgedRequest",
-			message: `common name is "system:node:node-b"`,
-		},
-		"administrators' group": {
-			ask:     with(func(a *ask) { a.orgs = []string{"system:nodes", "system:masters"} }),
-			action:  Deny,
-			reason:  "ForgedRequest",
-			message: "system:masters",
-		},
-		"no group": {
-			ask:     with(func(a *ask) { a.orgs = []string{} }),
-			action:  Deny,
-			reason:  "ForgedRequest",
-			message: "organizations",
-		},
-		"client usage": {ask: with(func(a *ask) {
-			a.usages = []certificatesv1.KeyUsage{certificatesv1.UsageServerAuth, certificatesv1.UsageClientAuth}
-		}), action: Deny, reason: "ForgedRequest", message: `usage "client auth"`},
-		"no server usage": {
-			ask:     with(func(a *ask) { a.usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature} }),
-			action:  Deny,
-			reason:  "ForgedRequest",
-			message: "server auth",
-		},
-		"URI": {
-			ask:     with(func(a *ask) { a.uris = []string{"spiffe://cluster/admin"} }),
-			action:  Deny,
-			reason:  "ForgedRequest",
-			message: "spiffe://cluster/admin",
-		},
-		"e-mail": {
-			ask:     with(func(a *ask) { a.emails = []string{"root@example.com"} }),
-			action:  Deny,
-			reason:  "ForgedRequest",
-			message: "root@example.com",
-		},
-		"not PEM": {
-			ask:    with(func(a *ask) { a.raw = []byte("hello") }),
-			action: Deny,
-			reason: "MalformedRequest",
-		},
-		"not a request": {
-			ask: with(func(a *ask) {
-				a.raw = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: []byte("x")})
-			}),
-			action: Deny,
-			reason: "MalformedRequest",
-		},
-	}
-	for name, test := range tests {
+	for name, test := range decisions {
 		t.Run(name, func(t *testing.T) {
 			got, err := Decide(t.Context(), test.ask.request(t), nodes, machines)
 			if err != nil {

@@ -85,42 +85,63 @@ func block(kind string, der []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 }
 
-func TestCheck(t *testing.T) {
+// checkCase is a certificate with its files, and what Check says of them.
+type checkCase struct {
+	usage                Usage
+	ca, certificate, key string
+	names                []string
+	// want are parts of the one problem; nil if there is none. warning is a part of the one warning.
+	want    []string
+	warning string
+}
+
+func checkAll(t *testing.T, cases map[string]checkCase) {
+	t.Helper()
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			request := Certificate{
+				Property:    "tls.x",
+				Usage:       test.usage,
+				Names:       test.names,
+				Certificate: write(t, dir, "certificate.pem", test.certificate),
+			}
+			if test.ca != "" {
+				request.CA = write(t, dir, "ca.pem", test.ca)
+			}
+			if test.key != "" {
+				request.PrivateKey = write(t, dir, "key.pem", test.key)
+			}
+			if err := request.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			report := request.Check(now)
+			compare(t, "problems", report.Problems, test.want)
+			var warning []string
+			if test.warning != "" {
+				warning = []string{test.warning}
+			}
+			compare(t, "warnings", report.Warnings, warning)
+		})
+	}
+}
+
+func TestGoodCertificates(t *testing.T) {
 	root := issue(t, "root", nil, ca)
 	otherRoot := issue(t, "other", nil, ca)
-	rootRegenerated := issue(t, "root", nil, ca)
 	expiredRoot := issue(t, "old root", nil, func(c *x509.Certificate) { ca(c); c.NotAfter = now.Add(-time.Hour) })
-	weakRoot := issue(t, "weak", nil, func(c *x509.Certificate) { ca(c); c.KeyUsage = x509.KeyUsageDigitalSignature })
 	intermediate := issue(t, "between", root, ca)
 	good := issue(t, "api", root, server)
 	deep := issue(t, "deep", intermediate, server)
-	client := issue(
-		t, "admin", root, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} },
-	)
 	anyUsage := issue(t, "any", root, nil)
-	expired := issue(t, "late", root, func(c *x509.Certificate) { server(c); c.NotAfter = now.Add(-time.Hour) })
-	early := issue(t, "early", root, func(c *x509.Certificate) { server(c); c.NotBefore = now.Add(time.Hour) })
 	soon := issue(t, "soon", root, func(c *x509.Certificate) { server(c); c.NotAfter = now.Add(73 * time.Hour) })
 	rootSoon := issue(t, "root", nil, func(c *x509.Certificate) { ca(c); c.NotAfter = now.Add(73 * time.Hour) })
 	ofRootSoon := issue(t, "api", rootSoon, server)
-	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
 	ecDER, err := x509.MarshalECPrivateKey(good.key.(*ecdsa.PrivateKey))
 	if err != nil {
 		t.Fatal(err)
 	}
-	pkcs1 := block("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(rsaKey))
-
-	for name, test := range map[string]struct {
-		usage                Usage
-		ca, certificate, key string
-		names                []string
-		// want are parts of the one problem; nil if there is none. warning is a part of the one warning.
-		want    []string
-		warning string
-	}{
+	checkAll(t, map[string]checkCase{
 		"good": {
 			UsageServer, certificates(root), certificates(good), keyPEM(t, good.key),
 			[]string{"api.example", "127.0.0.1", "a.etcd.example"}, nil, "",
@@ -144,6 +165,21 @@ func TestCheck(t *testing.T) {
 			UsageServer, certificates(rootSoon), certificates(ofRootSoon), "", nil, nil,
 			"expires in 3 days: replace it before that in three deploys",
 		},
+	})
+}
+
+func TestWrongIssuersAndTimes(t *testing.T) {
+	root := issue(t, "root", nil, ca)
+	otherRoot := issue(t, "other", nil, ca)
+	rootRegenerated := issue(t, "root", nil, ca)
+	expiredRoot := issue(t, "old root", nil, func(c *x509.Certificate) { ca(c); c.NotAfter = now.Add(-time.Hour) })
+	weakRoot := issue(t, "weak", nil, func(c *x509.Certificate) { ca(c); c.KeyUsage = x509.KeyUsageDigitalSignature })
+	intermediate := issue(t, "between", root, ca)
+	good := issue(t, "api", root, server)
+	deep := issue(t, "deep", intermediate, server)
+	expired := issue(t, "late", root, func(c *x509.Certificate) { server(c); c.NotAfter = now.Add(-time.Hour) })
+	early := issue(t, "early", root, func(c *x509.Certificate) { server(c); c.NotBefore = now.Add(time.Hour) })
+	checkAll(t, map[string]checkCase{
 		"no intermediate": {
 			UsageServer, certificates(root), certificates(deep), "", nil,
 			[]string{`issued by "CN=between"`, `contains "CN=root"`}, "",
@@ -177,6 +213,21 @@ func TestCheck(t *testing.T) {
 			UsageServer, certificates(root), certificates(early), "", nil,
 			[]string{`"CN=early"`, "valid 2026-06-01T13:00:00Z", "not valid yet", "clock"}, "",
 		},
+	})
+}
+
+func TestWrongKeysNamesAndUsages(t *testing.T) {
+	root := issue(t, "root", nil, ca)
+	good := issue(t, "api", root, server)
+	client := issue(
+		t, "admin", root, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} },
+	)
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs1 := block("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(rsaKey))
+	checkAll(t, map[string]checkCase{
 		"key of another": {
 			UsageServer, "", certificates(good), keyPEM(t, client.key), nil,
 			[]string{"key.pem", "ECDSA, P-256", "does not match", `"CN=api"`, "same variable"}, "",
@@ -200,6 +251,15 @@ func TestCheck(t *testing.T) {
 			UsagePeer, "", certificates(client), "", nil,
 			[]string{"used as a peer certificate", "[client_auth, server_auth]"}, "",
 		},
+	})
+}
+
+func TestUnreadableFiles(t *testing.T) {
+	root := issue(t, "root", nil, ca)
+	client := issue(
+		t, "admin", root, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} },
+	)
+	checkAll(t, map[string]checkCase{
 		"empty file": {UsageClient, "", "\n", "", nil, []string{"certificate.pem: the file is empty"}, ""},
 		"no PEM":     {UsageClient, "", "hello", "", nil, []string{"no PEM block"}, ""},
 		"key for cert": {
@@ -221,33 +281,7 @@ func TestCheck(t *testing.T) {
 			UsageClient, "", certificates(client), block("PRIVATE KEY", []byte("x")), nil,
 			[]string{"private key cannot be read"}, "",
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			request := Certificate{
-				Property:    "tls.x",
-				Usage:       test.usage,
-				Names:       test.names,
-				Certificate: write(t, dir, "certificate.pem", test.certificate),
-			}
-			if test.ca != "" {
-				request.CA = write(t, dir, "ca.pem", test.ca)
-			}
-			if test.key != "" {
-				request.PrivateKey = write(t, dir, "key.pem", test.key)
-			}
-			if err := request.Validate(); err != nil {
-				t.Fatal(err)
-			}
-			report := request.Check(now)
-			compare(t, "problems", report.Problems, test.want)
-			var warning []string
-			if test.warning != "" {
-				warning = []string{test.warning}
-			}
-			compare(t, "warnings", report.Warnings, warning)
-		})
-	}
+	})
 }
 
 // TestExpiringCAOfLeaf is the first step of a CA's rotation: the bundle has the new CA, which has signed nothing yet.

@@ -20,6 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
 	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // step is a call in a sequence; got is compared with want as text, which shows both on failure.
@@ -70,8 +71,40 @@ func TestActions(t *testing.T) {
 	b := start(t, world, awssim.Options{})
 	c := newClients(b.operator())
 	covered := map[string]bool{}
-	node := awssim.LabNodeSubnet
-	public := awssim.LabPublicSubnet
+	dnsName := "ip-" + replaceDots(world.Instances[1].Address.String()) + ".ec2.internal"
+	checkDescribedInstances(t, covered, c, dnsName)
+	checkDescribedNetworks(t, covered, c, world)
+	checkIdentities(t, covered, c)
+	checkAttributes(t, covered, c, dnsName)
+	checkTags(t, covered, c)
+	checkSecurityGroups(t, covered, c)
+	checkRoutes(t, covered, c)
+	checkInstances(t, covered, c, b)
+	checkClassicBalancers(t, covered, c)
+	checkNetworkBalancers(t, covered, c)
+	checkApplicationBalancers(t, covered, c)
+	checkCertificates(t, covered, c)
+	checkRouting(t, covered, c)
+	checkNetworkACLs(t, covered, c)
+	checkProfiles(t, covered, c)
+	checkPolicies(t, covered, c)
+	checkRoles(t, covered, c)
+	checkProviders(t, covered, c)
+	checkVolumes(t, covered)
+
+	var forgotten []string
+	for _, action := range awssim.Actions() {
+		// Those of ecr are in registry_test.go, and of kms in keys_test.go.
+		if !covered[action] && !strings.HasPrefix(action, "ecr:") && !strings.HasPrefix(action, "kms:") {
+			forgotten = append(forgotten, action)
+		}
+	}
+	if len(forgotten) > 0 {
+		t.Errorf("actions that no step calls: %v", forgotten)
+	}
+}
+
+func checkDescribedInstances(t *testing.T, covered map[string]bool, c clients, dnsName string) {
 	instances := func(in *ec2.DescribeInstancesInput) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) {
 			out, err := c.ec2.DescribeInstances(ctx, in)
@@ -85,27 +118,7 @@ func TestActions(t *testing.T) {
 			return ids, nil
 		}
 	}
-	subnets := func(in *ec2.DescribeSubnetsInput) func(context.Context) (any, error) {
-		return func(ctx context.Context) (any, error) {
-			out, err := c.ec2.DescribeSubnets(ctx, in)
-			if err != nil {
-				return nil, err
-			}
-			return list(out.Subnets, func(s ec2types.Subnet) *string { return s.SubnetId }), nil
-		}
-	}
-	tables := func(in *ec2.DescribeRouteTablesInput) func(context.Context) (any, error) {
-		return func(ctx context.Context) (any, error) {
-			out, err := c.ec2.DescribeRouteTables(ctx, in)
-			if err != nil {
-				return nil, err
-			}
-			return list(out.RouteTables, func(r ec2types.RouteTable) *string { return r.RouteTableId }), nil
-		}
-	}
 	const missing = "i-00000000000000fff"
-	private := world.Instances[1].Address.String()
-	dnsName := "ip-" + replaceDots(private) + ".ec2.internal"
 	run(t, covered, []step{
 		{
 			action: "ec2:DescribeInstances",
@@ -188,6 +201,30 @@ func TestActions(t *testing.T) {
 			call:   instances(&ec2.DescribeInstancesInput{DryRun: aws.Bool(true)}),
 			code:   "DryRunOperation",
 		},
+	})
+}
+
+func checkDescribedNetworks(t *testing.T, covered map[string]bool, c clients, world *store.World) {
+	node, public := awssim.LabNodeSubnet, awssim.LabPublicSubnet
+	subnets := func(in *ec2.DescribeSubnetsInput) func(context.Context) (any, error) {
+		return func(ctx context.Context) (any, error) {
+			out, err := c.ec2.DescribeSubnets(ctx, in)
+			if err != nil {
+				return nil, err
+			}
+			return list(out.Subnets, func(s ec2types.Subnet) *string { return s.SubnetId }), nil
+		}
+	}
+	tables := func(in *ec2.DescribeRouteTablesInput) func(context.Context) (any, error) {
+		return func(ctx context.Context) (any, error) {
+			out, err := c.ec2.DescribeRouteTables(ctx, in)
+			if err != nil {
+				return nil, err
+			}
+			return list(out.RouteTables, func(r ec2types.RouteTable) *string { return r.RouteTableId }), nil
+		}
+	}
+	run(t, covered, []step{
 		{
 			action: "ec2:DescribeSubnets",
 			call:   subnets(&ec2.DescribeSubnetsInput{Filters: ec2Filter("tag-key", "kubernetes.io/role/elb")}),
@@ -240,7 +277,12 @@ func TestActions(t *testing.T) {
 					out.NetworkInterfaces, func(n ec2types.NetworkInterface) *string { return n.PrivateIpAddress },
 				)
 			},
-		), want: []string{private}},
+		), want: []string{world.Instances[1].Address.String()}},
+	})
+}
+
+func checkIdentities(t *testing.T, covered map[string]bool, c clients) {
+	run(t, covered, []step{
 		{action: "sts:GetCallerIdentity", call: answers(
 			c.sts.GetCallerIdentity, &sts.GetCallerIdentityInput{},
 			func(out *sts.GetCallerIdentityOutput) any { return *out.Arn + " " + *out.Account },
@@ -293,6 +335,11 @@ func TestActions(t *testing.T) {
 				return names
 			},
 		), want: []string{"kubernetes-control", "kubernetes-worker"}},
+	})
+}
+
+func checkAttributes(t *testing.T, covered map[string]bool, c clients, dnsName string) {
+	run(t, covered, []step{
 		{action: "ec2:ModifyInstanceAttribute", call: succeeds(
 			c.ec2.ModifyInstanceAttribute, &ec2.ModifyInstanceAttributeInput{
 				InstanceId:      aws.String(workerID),
@@ -321,35 +368,9 @@ func TestActions(t *testing.T) {
 			},
 		), want: fmt.Sprint(
 			dnsName, false, false, 1, "arn:aws:iam::123456789012:instance-profile/kubernetes-worker", "us-east-1a",
-			node(1), awssim.LabVPC, awssim.LabSecurityGroup, "running",
+			awssim.LabNodeSubnet(1), awssim.LabVPC, awssim.LabSecurityGroup, "running",
 		)},
 	})
-	checkTags(t, covered, c)
-	checkSecurityGroups(t, covered, c)
-	checkRoutes(t, covered, c)
-	checkInstances(t, covered, c, b)
-	checkClassicBalancers(t, covered, c)
-	checkNetworkBalancers(t, covered, c)
-	checkApplicationBalancers(t, covered, c)
-	checkCertificates(t, covered, c)
-	checkRouting(t, covered, c)
-	checkNetworkACLs(t, covered, c)
-	checkProfiles(t, covered, c)
-	checkPolicies(t, covered, c)
-	checkRoles(t, covered, c)
-	checkProviders(t, covered, c)
-	checkVolumes(t, covered)
-
-	var forgotten []string
-	for _, action := range awssim.Actions() {
-		// Those of ecr are in registry_test.go, and of kms in keys_test.go.
-		if !covered[action] && !strings.HasPrefix(action, "ecr:") && !strings.HasPrefix(action, "kms:") {
-			forgotten = append(forgotten, action)
-		}
-	}
-	if len(forgotten) > 0 {
-		t.Errorf("actions that no step calls: %v", forgotten)
-	}
 }
 
 func none[T any](_ T, err error) (any, error) { return "<nil>", err }
@@ -657,22 +678,43 @@ func checkInstances(t *testing.T, covered map[string]bool, c clients, b *bed) {
 }
 
 func checkClassicBalancers(t *testing.T, covered map[string]bool, c clients) {
-	name := aws.String("web")
-	listener := func(port, instancePort int32) []elbtypes.Listener {
-		return []elbtypes.Listener{
-			{
-				Protocol:         aws.String("TCP"),
-				LoadBalancerPort: port,
-				InstanceProtocol: aws.String("TCP"),
-				InstancePort:     &instancePort,
-			},
-		}
+	checkClassicCreation(t, covered, c)
+	checkClassicListeners(t, covered, c)
+	checkClassicPolicies(t, covered, c)
+	checkClassicRest(t, covered, c)
+}
+
+var classicName = aws.String("web")
+
+func classicListener(port, instancePort int32) []elbtypes.Listener {
+	return []elbtypes.Listener{
+		{
+			Protocol:         aws.String("TCP"),
+			LoadBalancerPort: port,
+			InstanceProtocol: aws.String("TCP"),
+			InstancePort:     &instancePort,
+		},
 	}
+}
+
+func describeClassic(c clients, get func(elbtypes.LoadBalancerDescription) any) func(context.Context) (any, error) {
+	return func(ctx context.Context) (any, error) {
+		out, err := c.elb.DescribeLoadBalancers(
+			ctx, &elb.DescribeLoadBalancersInput{LoadBalancerNames: []string{*classicName}},
+		)
+		if err != nil {
+			return nil, err
+		}
+		return get(out.LoadBalancerDescriptions[0]), nil
+	}
+}
+
+func checkClassicCreation(t *testing.T, covered map[string]bool, c clients) {
 	create := func(change func(*elb.CreateLoadBalancerInput)) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) {
 			in := &elb.CreateLoadBalancerInput{
-				LoadBalancerName: name,
-				Listeners:        listener(80, 30080),
+				LoadBalancerName: classicName,
+				Listeners:        classicListener(80, 30080),
 				Subnets:          []string{awssim.LabPublicSubnet(1), awssim.LabPublicSubnet(2)},
 				SecurityGroups:   []string{awssim.LabSecurityGroup},
 				Tags:             []elbtypes.Tag{{Key: aws.String(clusterTag), Value: aws.String("owned")}},
@@ -685,18 +727,6 @@ func checkClassicBalancers(t *testing.T, covered map[string]bool, c clients) {
 			return (*out.DNSName)[:4], nil
 		}
 	}
-	describe := func(get func(elbtypes.LoadBalancerDescription) any) func(context.Context) (any, error) {
-		return func(ctx context.Context) (any, error) {
-			out, err := c.elb.DescribeLoadBalancers(
-				ctx, &elb.DescribeLoadBalancersInput{LoadBalancerNames: []string{*name}},
-			)
-			if err != nil {
-				return nil, err
-			}
-			return get(out.LoadBalancerDescriptions[0]), nil
-		}
-	}
-	worker := []elbtypes.Instance{{InstanceId: aws.String(workerID)}}
 	run(t, covered, []step{
 		{
 			action: "elb:CreateLoadBalancer",
@@ -724,7 +754,7 @@ func checkClassicBalancers(t *testing.T, covered map[string]bool, c clients) {
 			call:   create(func(*elb.CreateLoadBalancerInput) {}),
 			code:   "DuplicateLoadBalancerName",
 		},
-		{action: "elb:DescribeLoadBalancers", call: describe(func(d elbtypes.LoadBalancerDescription) any {
+		{action: "elb:DescribeLoadBalancers", call: describeClassic(c, func(d elbtypes.LoadBalancerDescription) any {
 			return fmt.Sprint(
 				*d.HealthCheck.Target, *d.HealthCheck.Interval, d.Subnets, d.AvailabilityZones, *d.Scheme,
 				*d.SourceSecurityGroup.GroupName,
@@ -735,7 +765,7 @@ func checkClassicBalancers(t *testing.T, covered map[string]bool, c clients) {
 		)},
 		{action: "elb:ConfigureHealthCheck", call: answers(
 			c.elb.ConfigureHealthCheck,
-			&elb.ConfigureHealthCheckInput{LoadBalancerName: name, HealthCheck: &elbtypes.HealthCheck{
+			&elb.ConfigureHealthCheckInput{LoadBalancerName: classicName, HealthCheck: &elbtypes.HealthCheck{
 				Target:             aws.String("HTTP:10256/healthz"),
 				Interval:           aws.Int32(10),
 				Timeout:            aws.Int32(5),
@@ -746,7 +776,7 @@ func checkClassicBalancers(t *testing.T, covered map[string]bool, c clients) {
 		), want: "HTTP:10256/healthz"},
 		{action: "elb:ConfigureHealthCheck", call: succeeds(
 			c.elb.ConfigureHealthCheck,
-			&elb.ConfigureHealthCheckInput{LoadBalancerName: name, HealthCheck: &elbtypes.HealthCheck{
+			&elb.ConfigureHealthCheckInput{LoadBalancerName: classicName, HealthCheck: &elbtypes.HealthCheck{
 				Target:             aws.String("TCP"),
 				Interval:           aws.Int32(10),
 				Timeout:            aws.Int32(5),
@@ -754,44 +784,61 @@ func checkClassicBalancers(t *testing.T, covered map[string]bool, c clients) {
 				UnhealthyThreshold: aws.Int32(6),
 			}},
 		), code: "ValidationError"},
+	})
+}
+
+// checkClassicListeners changes instances and listeners of a balancer.
+func checkClassicListeners(t *testing.T, covered map[string]bool, c clients) {
+	worker := []elbtypes.Instance{{InstanceId: aws.String(workerID)}}
+	run(t, covered, []step{
 		{action: "elb:RegisterInstancesWithLoadBalancer", call: answers(
 			c.elb.RegisterInstancesWithLoadBalancer,
-			&elb.RegisterInstancesWithLoadBalancerInput{LoadBalancerName: name, Instances: worker},
+			&elb.RegisterInstancesWithLoadBalancerInput{LoadBalancerName: classicName, Instances: worker},
 			func(out *elb.RegisterInstancesWithLoadBalancerOutput) any { return len(out.Instances) },
 		), want: 1},
 		{action: "elb:DescribeInstanceHealth", call: answers(
-			c.elb.DescribeInstanceHealth, &elb.DescribeInstanceHealthInput{LoadBalancerName: name},
+			c.elb.DescribeInstanceHealth, &elb.DescribeInstanceHealthInput{LoadBalancerName: classicName},
 			func(out *elb.DescribeInstanceHealthOutput) any { return *out.InstanceStates[0].State },
 		), want: "OutOfService"},
 		{action: "elb:DeregisterInstancesFromLoadBalancer", call: answers(
 			c.elb.DeregisterInstancesFromLoadBalancer,
-			&elb.DeregisterInstancesFromLoadBalancerInput{LoadBalancerName: name, Instances: worker},
+			&elb.DeregisterInstancesFromLoadBalancerInput{LoadBalancerName: classicName, Instances: worker},
 			func(out *elb.DeregisterInstancesFromLoadBalancerOutput) any { return len(out.Instances) },
 		), want: 0},
 		{action: "elb:CreateLoadBalancerListeners", call: func(ctx context.Context) (any, error) {
 			return none(
 				c.elb.CreateLoadBalancerListeners(
-					ctx, &elb.CreateLoadBalancerListenersInput{LoadBalancerName: name, Listeners: listener(443, 30443)},
+					ctx, &elb.CreateLoadBalancerListenersInput{
+						LoadBalancerName: classicName, Listeners: classicListener(443, 30443),
+					},
 				),
 			)
 		}, want: "<nil>"},
 		{action: "elb:CreateLoadBalancerListeners", call: func(ctx context.Context) (any, error) {
 			return none(
 				c.elb.CreateLoadBalancerListeners(
-					ctx, &elb.CreateLoadBalancerListenersInput{LoadBalancerName: name, Listeners: listener(443, 30444)},
+					ctx, &elb.CreateLoadBalancerListenersInput{
+						LoadBalancerName: classicName, Listeners: classicListener(443, 30444),
+					},
 				),
 			)
 		}, code: "DuplicateListener"},
 		{action: "elb:DeleteLoadBalancerListeners", call: succeeds(
 			c.elb.DeleteLoadBalancerListeners,
-			&elb.DeleteLoadBalancerListenersInput{LoadBalancerName: name, LoadBalancerPorts: []int32{80}},
+			&elb.DeleteLoadBalancerListenersInput{LoadBalancerName: classicName, LoadBalancerPorts: []int32{80}},
 		), want: "<nil>"},
-		{action: "elb:DescribeLoadBalancers", call: describe(func(d elbtypes.LoadBalancerDescription) any {
+		{action: "elb:DescribeLoadBalancers", call: describeClassic(c, func(d elbtypes.LoadBalancerDescription) any {
 			return fmt.Sprint(len(d.ListenerDescriptions), d.ListenerDescriptions[0].Listener.LoadBalancerPort)
 		}), want: "1 443"},
+	})
+}
+
+// checkClassicPolicies changes policies and attributes.
+func checkClassicPolicies(t *testing.T, covered map[string]bool, c clients) {
+	run(t, covered, []step{
 		{action: "elb:CreateLoadBalancerPolicy", call: succeeds(
 			c.elb.CreateLoadBalancerPolicy, &elb.CreateLoadBalancerPolicyInput{
-				LoadBalancerName: name,
+				LoadBalancerName: classicName,
 				PolicyName:       aws.String("proxy"),
 				PolicyTypeName:   aws.String("ProxyProtocolPolicyType"),
 				PolicyAttributes: []elbtypes.PolicyAttribute{
@@ -801,7 +848,7 @@ func checkClassicBalancers(t *testing.T, covered map[string]bool, c clients) {
 		), want: "<nil>"},
 		{action: "elb:CreateLoadBalancerPolicy", call: succeeds(
 			c.elb.CreateLoadBalancerPolicy, &elb.CreateLoadBalancerPolicyInput{
-				LoadBalancerName: name,
+				LoadBalancerName: classicName,
 				PolicyName:       aws.String("proxy"),
 				PolicyTypeName:   aws.String("ProxyProtocolPolicyType"),
 				PolicyAttributes: []elbtypes.PolicyAttribute{
@@ -811,7 +858,7 @@ func checkClassicBalancers(t *testing.T, covered map[string]bool, c clients) {
 		), want: "<nil>"},
 		{action: "elb:CreateLoadBalancerPolicy", call: succeeds(
 			c.elb.CreateLoadBalancerPolicy, &elb.CreateLoadBalancerPolicyInput{
-				LoadBalancerName: name,
+				LoadBalancerName: classicName,
 				PolicyName:       aws.String("proxy"),
 				PolicyTypeName:   aws.String("ProxyProtocolPolicyType"),
 				PolicyAttributes: []elbtypes.PolicyAttribute{
@@ -821,33 +868,34 @@ func checkClassicBalancers(t *testing.T, covered map[string]bool, c clients) {
 		), code: "DuplicatePolicyName"},
 		{action: "elb:SetLoadBalancerPoliciesForBackendServer", call: succeeds(
 			c.elb.SetLoadBalancerPoliciesForBackendServer, &elb.SetLoadBalancerPoliciesForBackendServerInput{
-				LoadBalancerName: name,
+				LoadBalancerName: classicName,
 				InstancePort:     aws.Int32(30443),
 				PolicyNames:      []string{"proxy"},
 			},
 		), want: "<nil>"},
 		{action: "elb:SetLoadBalancerPoliciesOfListener", call: succeeds(
 			c.elb.SetLoadBalancerPoliciesOfListener, &elb.SetLoadBalancerPoliciesOfListenerInput{
-				LoadBalancerName: name,
+				LoadBalancerName: classicName,
 				LoadBalancerPort: 443,
 				PolicyNames:      []string{"none"},
 			},
 		), code: "PolicyNotFound"},
 		{action: "elb:DescribeLoadBalancerPolicies", call: answers(
-			c.elb.DescribeLoadBalancerPolicies, &elb.DescribeLoadBalancerPoliciesInput{LoadBalancerName: name},
+			c.elb.DescribeLoadBalancerPolicies, &elb.DescribeLoadBalancerPoliciesInput{LoadBalancerName: classicName},
 			func(out *elb.DescribeLoadBalancerPoliciesOutput) any {
 				return *out.PolicyDescriptions[0].PolicyAttributeDescriptions[0].AttributeName
 			},
 		), want: "ProxyProtocol"},
 		{action: "elb:ModifyLoadBalancerAttributes", call: succeeds(
 			c.elb.ModifyLoadBalancerAttributes, &elb.ModifyLoadBalancerAttributesInput{
-				LoadBalancerName: name,
+				LoadBalancerName: classicName,
 				LoadBalancerAttributes: &elbtypes.LoadBalancerAttributes{
 					ConnectionSettings: &elbtypes.ConnectionSettings{IdleTimeout: aws.Int32(120)}},
 			},
 		), want: "<nil>"},
 		{action: "elb:DescribeLoadBalancerAttributes", call: answers(
-			c.elb.DescribeLoadBalancerAttributes, &elb.DescribeLoadBalancerAttributesInput{LoadBalancerName: name},
+			c.elb.DescribeLoadBalancerAttributes,
+			&elb.DescribeLoadBalancerAttributesInput{LoadBalancerName: classicName},
 			func(out *elb.DescribeLoadBalancerAttributesOutput) any {
 				a := out.LoadBalancerAttributes
 				return fmt.Sprint(
@@ -856,22 +904,28 @@ func checkClassicBalancers(t *testing.T, covered map[string]bool, c clients) {
 				)
 			},
 		), want: "120 false false 300"},
+	})
+}
+
+// checkClassicRest changes security groups, subnets and tags, and deletes the balancer.
+func checkClassicRest(t *testing.T, covered map[string]bool, c clients) {
+	run(t, covered, []step{
 		{action: "elb:ApplySecurityGroupsToLoadBalancer", call: succeeds(
 			c.elb.ApplySecurityGroupsToLoadBalancer, &elb.ApplySecurityGroupsToLoadBalancerInput{
-				LoadBalancerName: name,
+				LoadBalancerName: classicName,
 				SecurityGroups:   []string{awssim.LabSecurityGroup},
 			},
 		), want: "<nil>"},
 		{action: "elb:AttachLoadBalancerToSubnets", call: answers(
 			c.elb.AttachLoadBalancerToSubnets, &elb.AttachLoadBalancerToSubnetsInput{
-				LoadBalancerName: name,
+				LoadBalancerName: classicName,
 				Subnets:          []string{awssim.LabPublicSubnet(3)},
 			},
 			func(out *elb.AttachLoadBalancerToSubnetsOutput) any { return len(out.Subnets) },
 		), want: 3},
 		{action: "elb:DetachLoadBalancerFromSubnets", call: answers(
 			c.elb.DetachLoadBalancerFromSubnets, &elb.DetachLoadBalancerFromSubnetsInput{
-				LoadBalancerName: name,
+				LoadBalancerName: classicName,
 				Subnets:          []string{awssim.LabPublicSubnet(1)},
 			},
 			func(out *elb.DetachLoadBalancerFromSubnetsOutput) any { return len(out.Subnets) },
@@ -881,7 +935,7 @@ func checkClassicBalancers(t *testing.T, covered map[string]bool, c clients) {
 				c.elb.AddTags(
 					ctx,
 					&elb.AddTagsInput{
-						LoadBalancerNames: []string{*name},
+						LoadBalancerNames: []string{*classicName},
 						Tags:              []elbtypes.Tag{{Key: aws.String("a"), Value: aws.String("1")}},
 					},
 				),
@@ -892,37 +946,70 @@ func checkClassicBalancers(t *testing.T, covered map[string]bool, c clients) {
 				c.elb.RemoveTags(
 					ctx,
 					&elb.RemoveTagsInput{
-						LoadBalancerNames: []string{*name},
+						LoadBalancerNames: []string{*classicName},
 						Tags:              []elbtypes.TagKeyOnly{{Key: aws.String(clusterTag)}},
 					},
 				),
 			)
 		}, want: "<nil>"},
 		{action: "elb:DescribeTags", call: func(ctx context.Context) (any, error) {
-			out, err := c.elb.DescribeTags(ctx, &elb.DescribeTagsInput{LoadBalancerNames: []string{*name}})
+			out, err := c.elb.DescribeTags(ctx, &elb.DescribeTagsInput{LoadBalancerNames: []string{*classicName}})
 			if err != nil {
 				return nil, err
 			}
 			return list(out.TagDescriptions[0].Tags, func(t elbtypes.Tag) *string { return t.Key }), nil
 		}, want: []string{"a"}},
 		{action: "elb:DeleteLoadBalancer", call: succeeds(
-			c.elb.DeleteLoadBalancer, &elb.DeleteLoadBalancerInput{LoadBalancerName: name},
+			c.elb.DeleteLoadBalancer, &elb.DeleteLoadBalancerInput{LoadBalancerName: classicName},
 		), want: "<nil>"},
 		{action: "elb:DeleteLoadBalancer", call: succeeds(
-			c.elb.DeleteLoadBalancer, &elb.DeleteLoadBalancerInput{LoadBalancerName: name},
+			c.elb.DeleteLoadBalancer, &elb.DeleteLoadBalancerInput{LoadBalancerName: classicName},
 		), want: "<nil>"},
 		{
 			action: "elb:DescribeLoadBalancers",
-			call:   describe(func(elbtypes.LoadBalancerDescription) any { return nil }),
+			call:   describeClassic(c, func(elbtypes.LoadBalancerDescription) any { return nil }),
 			code:   "LoadBalancerNotFound",
 		},
 	})
 }
 
 func checkNetworkBalancers(t *testing.T, covered map[string]bool, c clients) {
-	var balancer, group, listener string
+	n := &networkSteps{c: c}
+	n.checkCreation(t, covered)
+	n.checkChanges(t, covered)
+	n.checkDeletion(t, covered)
+}
+
+// networkSteps has the ARNs of what its steps create.
+type networkSteps struct {
+	c                         clients
+	balancer, group, listener string
+}
+
+var networkTargets = []elbv2types.TargetDescription{{Id: aws.String(workerID), Port: aws.Int32(30080)}}
+
+func (n *networkSteps) health() func(context.Context) (any, error) {
+	return answers(
+		n.c.elbv2.DescribeTargetHealth, &elbv2.DescribeTargetHealthInput{TargetGroupArn: &n.group},
+		func(out *elbv2.DescribeTargetHealthOutput) any {
+			var states []string
+			for _, d := range out.TargetHealthDescriptions {
+				states = append(
+					states, fmt.Sprint(*d.Target.Id, *d.HealthCheckPort, d.TargetHealth.State, d.TargetHealth.Reason),
+				)
+			}
+			return states
+		},
+	)
+}
+
+func (n *networkSteps) deleteGroup() func(context.Context) (any, error) {
+	return succeeds(n.c.elbv2.DeleteTargetGroup, &elbv2.DeleteTargetGroupInput{TargetGroupArn: &n.group})
+}
+
+func (n *networkSteps) checkCreation(t *testing.T, covered map[string]bool) {
 	createGroup := func(name string) func(context.Context) (any, error) {
-		return answers(c.elbv2.CreateTargetGroup, &elbv2.CreateTargetGroupInput{
+		return answers(n.c.elbv2.CreateTargetGroup, &elbv2.CreateTargetGroupInput{
 			Name:                       &name,
 			Port:                       aws.Int32(30080),
 			Protocol:                   "TCP",
@@ -934,33 +1021,19 @@ func checkNetworkBalancers(t *testing.T, covered map[string]bool, c clients) {
 			HealthCheckIntervalSeconds: aws.Int32(10),
 			Tags:                       []elbv2types.Tag{{Key: aws.String(clusterTag), Value: aws.String("owned")}},
 		}, func(out *elbv2.CreateTargetGroupOutput) any {
-			group = *out.TargetGroups[0].TargetGroupArn
+			n.group = *out.TargetGroups[0].TargetGroupArn
 			return fmt.Sprint(*out.TargetGroups[0].HealthCheckPath, *out.TargetGroups[0].Matcher.HttpCode)
 		})
 	}
-	createListener := answers(c.elbv2.CreateListener, &elbv2.CreateListenerInput{
-		LoadBalancerArn: &balancer, Port: aws.Int32(80), Protocol: "TCP",
-		DefaultActions: []elbv2types.Action{{Type: "forward", TargetGroupArn: &group}},
+	createListener := answers(n.c.elbv2.CreateListener, &elbv2.CreateListenerInput{
+		LoadBalancerArn: &n.balancer, Port: aws.Int32(80), Protocol: "TCP",
+		DefaultActions: []elbv2types.Action{{Type: "forward", TargetGroupArn: &n.group}},
 	}, func(out *elbv2.CreateListenerOutput) any {
-		listener = *out.Listeners[0].ListenerArn
+		n.listener = *out.Listeners[0].ListenerArn
 		return *out.Listeners[0].Port
 	})
-	targets := []elbv2types.TargetDescription{{Id: aws.String(workerID), Port: aws.Int32(30080)}}
-	health := answers(
-		c.elbv2.DescribeTargetHealth, &elbv2.DescribeTargetHealthInput{TargetGroupArn: &group},
-		func(out *elbv2.DescribeTargetHealthOutput) any {
-			var states []string
-			for _, d := range out.TargetHealthDescriptions {
-				states = append(
-					states, fmt.Sprint(*d.Target.Id, *d.HealthCheckPort, d.TargetHealth.State, d.TargetHealth.Reason),
-				)
-			}
-			return states
-		},
-	)
-	deleteGroup := succeeds(c.elbv2.DeleteTargetGroup, &elbv2.DeleteTargetGroupInput{TargetGroupArn: &group})
 	describe := answers(
-		c.elbv2.DescribeLoadBalancers, &elbv2.DescribeLoadBalancersInput{Names: []string{"net"}},
+		n.c.elbv2.DescribeLoadBalancers, &elbv2.DescribeLoadBalancersInput{Names: []string{"net"}},
 		func(out *elbv2.DescribeLoadBalancersOutput) any {
 			l := out.LoadBalancers[0]
 			return fmt.Sprint(l.State.Code, l.Type, len(l.AvailabilityZones), l.Scheme)
@@ -969,7 +1042,7 @@ func checkNetworkBalancers(t *testing.T, covered map[string]bool, c clients) {
 	run(t, covered, []step{
 		{action: "elbv2:DescribeLoadBalancers", call: describe, code: "LoadBalancerNotFound"},
 		{action: "elbv2:CreateLoadBalancer", call: answers(
-			c.elbv2.CreateLoadBalancer, &elbv2.CreateLoadBalancerInput{
+			n.c.elbv2.CreateLoadBalancer, &elbv2.CreateLoadBalancerInput{
 				Name:   aws.String("net"),
 				Type:   "network",
 				Scheme: "internal",
@@ -980,60 +1053,69 @@ func checkNetworkBalancers(t *testing.T, covered map[string]bool, c clients) {
 				SecurityGroups: []string{awssim.LabSecurityGroup},
 			},
 			func(out *elbv2.CreateLoadBalancerOutput) any {
-				balancer = *out.LoadBalancers[0].LoadBalancerArn
+				n.balancer = *out.LoadBalancers[0].LoadBalancerArn
 				return out.LoadBalancers[0].State.Code
 			},
 		), want: "provisioning"},
 		{action: "elbv2:DescribeLoadBalancers", call: describe, want: "activenetwork2internal"},
 		{action: "elbv2:CreateTargetGroup", call: createGroup("web"), want: "/healthz200-399"},
 		{action: "elbv2:RegisterTargets", call: succeeds(
-			c.elbv2.RegisterTargets, &elbv2.RegisterTargetsInput{TargetGroupArn: &group, Targets: targets},
+			n.c.elbv2.RegisterTargets, &elbv2.RegisterTargetsInput{TargetGroupArn: &n.group, Targets: networkTargets},
 		), want: "<nil>"},
-		{action: "elbv2:RegisterTargets", call: succeeds(c.elbv2.RegisterTargets, &elbv2.RegisterTargetsInput{
-			TargetGroupArn: &group,
+		{action: "elbv2:RegisterTargets", call: succeeds(n.c.elbv2.RegisterTargets, &elbv2.RegisterTargetsInput{
+			TargetGroupArn: &n.group,
 			Targets:        []elbv2types.TargetDescription{{Id: aws.String("i-00000000000000fff")}},
 		}), code: "InvalidTarget"},
-		{action: "elbv2:DescribeTargetHealth", call: health, want: []string{workerID + "10256unusedTarget.NotInUse"}},
+		{
+			action: "elbv2:DescribeTargetHealth", call: n.health(),
+			want: []string{workerID + "10256unusedTarget.NotInUse"},
+		},
 		{action: "elbv2:CreateListener", call: createListener, want: 80},
 		{action: "elbv2:CreateListener", call: createListener, code: "DuplicateListener"},
-		{action: "elbv2:DeleteTargetGroup", call: deleteGroup, code: "ResourceInUse"},
+		{action: "elbv2:DeleteTargetGroup", call: n.deleteGroup(), code: "ResourceInUse"},
 		{action: "elbv2:DescribeListeners", call: answers(
-			c.elbv2.DescribeListeners, &elbv2.DescribeListenersInput{LoadBalancerArn: &balancer},
+			n.c.elbv2.DescribeListeners, &elbv2.DescribeListenersInput{LoadBalancerArn: &n.balancer},
 			func(out *elbv2.DescribeListenersOutput) any {
-				return fmt.Sprint(len(out.Listeners), *out.Listeners[0].DefaultActions[0].TargetGroupArn == group)
+				return fmt.Sprint(len(out.Listeners), *out.Listeners[0].DefaultActions[0].TargetGroupArn == n.group)
 			},
 		), want: "1 true"},
 		{action: "elbv2:ModifyListener", call: answers(
-			c.elbv2.ModifyListener, &elbv2.ModifyListenerInput{ListenerArn: &listener, Port: aws.Int32(81)},
+			n.c.elbv2.ModifyListener, &elbv2.ModifyListenerInput{ListenerArn: &n.listener, Port: aws.Int32(81)},
 			func(out *elbv2.ModifyListenerOutput) any { return *out.Listeners[0].Port },
 		), want: 81},
 		{action: "elbv2:DescribeTargetGroups", call: answers(
-			c.elbv2.DescribeTargetGroups, &elbv2.DescribeTargetGroupsInput{LoadBalancerArn: &balancer},
+			n.c.elbv2.DescribeTargetGroups, &elbv2.DescribeTargetGroupsInput{LoadBalancerArn: &n.balancer},
 			func(out *elbv2.DescribeTargetGroupsOutput) any {
-				return fmt.Sprint(len(out.TargetGroups), out.TargetGroups[0].LoadBalancerArns[0] == balancer)
+				return fmt.Sprint(len(out.TargetGroups), out.TargetGroups[0].LoadBalancerArns[0] == n.balancer)
 			},
 		), want: "1 true"},
-		{action: "elbv2:ModifyTargetGroup", call: answers(c.elbv2.ModifyTargetGroup, &elbv2.ModifyTargetGroupInput{
-			TargetGroupArn:      &group,
+	})
+}
+
+func (n *networkSteps) checkChanges(t *testing.T, covered map[string]bool) {
+	run(t, covered, []step{
+		{action: "elbv2:ModifyTargetGroup", call: answers(n.c.elbv2.ModifyTargetGroup, &elbv2.ModifyTargetGroupInput{
+			TargetGroupArn:      &n.group,
 			HealthCheckProtocol: "TCP",
 			HealthCheckPort:     aws.String("traffic-port"),
 		}, func(out *elbv2.ModifyTargetGroupOutput) any {
 			return *out.TargetGroups[0].HealthCheckPort
 		}), want: "traffic-port"},
-		{action: "elbv2:ModifyTargetGroup", call: succeeds(c.elbv2.ModifyTargetGroup, &elbv2.ModifyTargetGroupInput{
-			TargetGroupArn:             &group,
+		{action: "elbv2:ModifyTargetGroup", call: succeeds(n.c.elbv2.ModifyTargetGroup, &elbv2.ModifyTargetGroupInput{
+			TargetGroupArn:             &n.group,
 			HealthCheckIntervalSeconds: aws.Int32(5), // below the timeout, whose default was taken at creation
 		}), code: "ValidationError"},
 		{action: "elbv2:ModifyTargetGroupAttributes", call: succeeds(
-			c.elbv2.ModifyTargetGroupAttributes, &elbv2.ModifyTargetGroupAttributesInput{
-				TargetGroupArn: &group,
+			n.c.elbv2.ModifyTargetGroupAttributes, &elbv2.ModifyTargetGroupAttributesInput{
+				TargetGroupArn: &n.group,
 				Attributes: []elbv2types.TargetGroupAttribute{
 					{Key: aws.String("proxy_protocol_v2.enabled"), Value: aws.String("true")},
 				},
 			},
 		), want: "<nil>"},
 		{action: "elbv2:DescribeTargetGroupAttributes", call: answers(
-			c.elbv2.DescribeTargetGroupAttributes, &elbv2.DescribeTargetGroupAttributesInput{TargetGroupArn: &group},
+			n.c.elbv2.DescribeTargetGroupAttributes,
+			&elbv2.DescribeTargetGroupAttributesInput{TargetGroupArn: &n.group},
 			func(out *elbv2.DescribeTargetGroupAttributesOutput) any {
 				for _, a := range out.Attributes {
 					if *a.Key == "proxy_protocol_v2.enabled" {
@@ -1044,34 +1126,34 @@ func checkNetworkBalancers(t *testing.T, covered map[string]bool, c clients) {
 			},
 		), want: "true"},
 		{action: "elbv2:ModifyLoadBalancerAttributes", call: succeeds(
-			c.elbv2.ModifyLoadBalancerAttributes, &elbv2.ModifyLoadBalancerAttributesInput{
-				LoadBalancerArn: &balancer,
+			n.c.elbv2.ModifyLoadBalancerAttributes, &elbv2.ModifyLoadBalancerAttributesInput{
+				LoadBalancerArn: &n.balancer,
 				Attributes: []elbv2types.LoadBalancerAttribute{
 					{Key: aws.String("color"), Value: aws.String("red")},
 				},
 			},
 		), code: "ValidationError"},
 		{action: "elbv2:DescribeLoadBalancerAttributes", call: answers(
-			c.elbv2.DescribeLoadBalancerAttributes,
-			&elbv2.DescribeLoadBalancerAttributesInput{LoadBalancerArn: &balancer},
+			n.c.elbv2.DescribeLoadBalancerAttributes,
+			&elbv2.DescribeLoadBalancerAttributesInput{LoadBalancerArn: &n.balancer},
 			func(out *elbv2.DescribeLoadBalancerAttributesOutput) any { return *out.Attributes[0].Key },
 		), want: "access_logs.s3.bucket"},
-		{action: "elbv2:SetSecurityGroups", call: succeeds(c.elbv2.SetSecurityGroups, &elbv2.SetSecurityGroupsInput{
-			LoadBalancerArn: &balancer,
+		{action: "elbv2:SetSecurityGroups", call: succeeds(n.c.elbv2.SetSecurityGroups, &elbv2.SetSecurityGroupsInput{
+			LoadBalancerArn: &n.balancer,
 			SecurityGroups:  []string{awssim.LabSecurityGroup},
 		}), want: "<nil>"},
-		{action: "elbv2:SetSubnets", call: answers(c.elbv2.SetSubnets, &elbv2.SetSubnetsInput{
-			LoadBalancerArn: &balancer,
+		{action: "elbv2:SetSubnets", call: answers(n.c.elbv2.SetSubnets, &elbv2.SetSubnetsInput{
+			LoadBalancerArn: &n.balancer,
 			Subnets: []string{
 				awssim.LabNodeSubnet(2), awssim.LabNodeSubnet(3), awssim.LabNodeSubnet(1),
 			},
 		}, func(out *elbv2.SetSubnetsOutput) any { return len(out.AvailabilityZones) }), want: 3},
 		{action: "elbv2:AddTags", call: func(ctx context.Context) (any, error) {
 			return none(
-				c.elbv2.AddTags(
+				n.c.elbv2.AddTags(
 					ctx,
 					&elbv2.AddTagsInput{
-						ResourceArns: []string{balancer, group, listener},
+						ResourceArns: []string{n.balancer, n.group, n.listener},
 						Tags:         []elbv2types.Tag{{Key: aws.String("a"), Value: aws.String("1")}},
 					},
 				),
@@ -1079,29 +1161,35 @@ func checkNetworkBalancers(t *testing.T, covered map[string]bool, c clients) {
 		}, want: "<nil>"},
 		{action: "elbv2:RemoveTags", call: func(ctx context.Context) (any, error) {
 			return none(
-				c.elbv2.RemoveTags(
-					ctx, &elbv2.RemoveTagsInput{ResourceArns: []string{group}, TagKeys: []string{clusterTag}},
+				n.c.elbv2.RemoveTags(
+					ctx, &elbv2.RemoveTagsInput{ResourceArns: []string{n.group}, TagKeys: []string{clusterTag}},
 				),
 			)
 		}, want: "<nil>"},
 		{action: "elbv2:DescribeTags", call: func(ctx context.Context) (any, error) {
-			out, err := c.elbv2.DescribeTags(ctx, &elbv2.DescribeTagsInput{ResourceArns: []string{group}})
+			out, err := n.c.elbv2.DescribeTags(ctx, &elbv2.DescribeTagsInput{ResourceArns: []string{n.group}})
 			if err != nil {
 				return nil, err
 			}
 			return list(out.TagDescriptions[0].Tags, func(t elbv2types.Tag) *string { return t.Key }), nil
 		}, want: []string{"a"}},
+	})
+}
+
+func (n *networkSteps) checkDeletion(t *testing.T, covered map[string]bool) {
+	run(t, covered, []step{
 		{action: "elbv2:DeregisterTargets", call: succeeds(
-			c.elbv2.DeregisterTargets, &elbv2.DeregisterTargetsInput{TargetGroupArn: &group, Targets: targets},
+			n.c.elbv2.DeregisterTargets,
+			&elbv2.DeregisterTargetsInput{TargetGroupArn: &n.group, Targets: networkTargets},
 		), want: "<nil>"},
-		{action: "elbv2:DescribeTargetHealth", call: health, want: []string(nil)},
+		{action: "elbv2:DescribeTargetHealth", call: n.health(), want: []string(nil)},
 		{action: "elbv2:DeleteListener", call: succeeds(
-			c.elbv2.DeleteListener, &elbv2.DeleteListenerInput{ListenerArn: &listener},
+			n.c.elbv2.DeleteListener, &elbv2.DeleteListenerInput{ListenerArn: &n.listener},
 		), want: "<nil>"},
-		{action: "elbv2:DeleteTargetGroup", call: deleteGroup, want: "<nil>"},
-		{action: "elbv2:DeleteTargetGroup", call: deleteGroup, code: "TargetGroupNotFound"},
+		{action: "elbv2:DeleteTargetGroup", call: n.deleteGroup(), want: "<nil>"},
+		{action: "elbv2:DeleteTargetGroup", call: n.deleteGroup(), code: "TargetGroupNotFound"},
 		{action: "elbv2:DeleteLoadBalancer", call: succeeds(
-			c.elbv2.DeleteLoadBalancer, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: &balancer},
+			n.c.elbv2.DeleteLoadBalancer, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: &n.balancer},
 		), want: "<nil>"},
 	})
 }

@@ -3,6 +3,7 @@ package awssim_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -10,6 +11,30 @@ import (
 	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
 
 	"kubernetes-release/testbed/awssim"
+)
+
+// Conditions of rules.
+var (
+	hostCondition = elbv2types.RuleCondition{
+		Field:            aws.String("host-header"),
+		HostHeaderConfig: &elbv2types.HostHeaderConditionConfig{Values: []string{"shop.example"}},
+	}
+	pathCondition = elbv2types.RuleCondition{
+		Field:             aws.String("path-pattern"),
+		PathPatternConfig: &elbv2types.PathPatternConditionConfig{Values: []string{"/api", "/api/*"}},
+	}
+	otherConditions = []elbv2types.RuleCondition{
+		{Field: aws.String("http-header"), HttpHeaderConfig: &elbv2types.HttpHeaderConditionConfig{
+			HttpHeaderName: aws.String("X-Canary"), Values: []string{"yes"},
+		}},
+		{
+			Field:                   aws.String("http-request-method"),
+			HttpRequestMethodConfig: &elbv2types.HttpRequestMethodConditionConfig{Values: []string{"GET"}},
+		},
+		{Field: aws.String("query-string"), QueryStringConfig: &elbv2types.QueryStringConditionConfig{
+			Values: []elbv2types.QueryStringKeyValuePair{{Key: aws.String("size"), Value: aws.String("l*")}},
+		}},
+	}
 )
 
 func checkApplicationBalancers(t *testing.T, covered map[string]bool, c clients) {
@@ -55,26 +80,6 @@ func checkApplicationBalancers(t *testing.T, covered map[string]bool, c clients)
 			rule = *out.Rules[0].RuleArn
 			return *out.Rules[0].Priority, nil
 		}
-	}
-	host := elbv2types.RuleCondition{
-		Field:            aws.String("host-header"),
-		HostHeaderConfig: &elbv2types.HostHeaderConditionConfig{Values: []string{"shop.example"}},
-	}
-	path := elbv2types.RuleCondition{
-		Field:             aws.String("path-pattern"),
-		PathPatternConfig: &elbv2types.PathPatternConditionConfig{Values: []string{"/api", "/api/*"}},
-	}
-	others := []elbv2types.RuleCondition{
-		{Field: aws.String("http-header"), HttpHeaderConfig: &elbv2types.HttpHeaderConditionConfig{
-			HttpHeaderName: aws.String("X-Canary"), Values: []string{"yes"},
-		}},
-		{
-			Field:                   aws.String("http-request-method"),
-			HttpRequestMethodConfig: &elbv2types.HttpRequestMethodConditionConfig{Values: []string{"GET"}},
-		},
-		{Field: aws.String("query-string"), QueryStringConfig: &elbv2types.QueryStringConditionConfig{
-			Values: []elbv2types.QueryStringKeyValuePair{{Key: aws.String("size"), Value: aws.String("l*")}},
-		}},
 	}
 	rules := func(ctx context.Context) (any, error) {
 		out, err := c.elbv2.DescribeRules(ctx, &elbv2.DescribeRulesInput{ListenerArn: &listener})
@@ -134,8 +139,8 @@ func checkApplicationBalancers(t *testing.T, covered map[string]bool, c clients)
 				Attributes:  []elbv2types.ListenerAttribute{{Key: aws.String("tcp.x"), Value: aws.String("1")}},
 			}))
 		}, code: "ValidationError"},
-		{action: "elbv2:CreateRule", call: createRule(1, host), want: "1"},
-		{action: "elbv2:CreateRule", call: createRule(1, path), code: "PriorityInUse"},
+		{action: "elbv2:CreateRule", call: createRule(1, hostCondition), want: "1"},
+		{action: "elbv2:CreateRule", call: createRule(1, pathCondition), code: "PriorityInUse"},
 		{
 			action: "elbv2:CreateRule", call: createRule(2, elbv2types.RuleCondition{Field: aws.String("source-ip")}),
 			code: "ValidationError",
@@ -143,7 +148,7 @@ func checkApplicationBalancers(t *testing.T, covered map[string]bool, c clients)
 		{action: "elbv2:DescribeRules", call: rules, want: "[defaulttrue 0fixed-response 1false 1forward]"},
 		{action: "elbv2:ModifyRule", call: func(ctx context.Context) (any, error) {
 			out, err := c.elbv2.ModifyRule(ctx, &elbv2.ModifyRuleInput{
-				RuleArn: &rule, Conditions: append(others, host, path),
+				RuleArn: &rule, Conditions: append(slices.Clone(otherConditions), hostCondition, pathCondition),
 			})
 			if err != nil {
 				return nil, err

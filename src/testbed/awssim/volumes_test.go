@@ -654,6 +654,138 @@ func setStoragePolicy(t *testing.T, world *store.World, kept ...func(iampolicy.S
 	}
 }
 
+// attacker has the credentials of a control VM. Its requests are dry runs.
+type attacker struct {
+	ctx  context.Context
+	role *ec2.Client
+}
+
+func ownedTags(kind ec2types.ResourceType, key string) []ec2types.TagSpecification {
+	return []ec2types.TagSpecification{
+		{ResourceType: kind, Tags: []ec2types.Tag{{Key: &key, Value: aws.String("owned")}}},
+	}
+}
+
+func (a attacker) attach(volume, instance string) error {
+	_, err := a.role.AttachVolume(
+		a.ctx,
+		&ec2.AttachVolumeInput{
+			VolumeId: &volume, InstanceId: &instance, Device: aws.String(device), DryRun: aws.Bool(true),
+		},
+	)
+	return err
+}
+
+func (a attacker) remove(volume string) error {
+	_, err := a.role.DeleteVolume(a.ctx, &ec2.DeleteVolumeInput{VolumeId: &volume, DryRun: aws.Bool(true)})
+	return err
+}
+
+func (a attacker) detach(volume string) error {
+	_, err := a.role.DetachVolume(a.ctx, &ec2.DetachVolumeInput{VolumeId: &volume, DryRun: aws.Bool(true)})
+	return err
+}
+
+func (a attacker) create(key string) error {
+	_, err := a.role.CreateVolume(
+		a.ctx,
+		&ec2.CreateVolumeInput{
+			Size:              aws.Int32(1),
+			AvailabilityZone:  aws.String("us-east-1a"),
+			TagSpecifications: ownedTags(ec2types.ResourceTypeVolume, key),
+			DryRun:            aws.Bool(true),
+		},
+	)
+	return err
+}
+
+// question is the one of the EBS CSI driver for limits, or not quite it.
+func (a attacker) question(change func(*ec2.CreateVolumeInput)) error {
+	in := &ec2.CreateVolumeInput{
+		Size: aws.Int32(4), AvailabilityZone: aws.String("us-east-1a"), VolumeType: "gp3",
+		Iops: aws.Int32(math.MaxInt32), DryRun: aws.Bool(true),
+		TagSpecifications: []ec2types.TagSpecification{{
+			ResourceType: ec2types.ResourceTypeVolume,
+			Tags:         []ec2types.Tag{{Key: aws.String("CSIVolumeName"), Value: aws.String("IopsLimitDryRun")}},
+		}},
+	}
+	change(in)
+	_, err := a.role.CreateVolume(a.ctx, in)
+	return err
+}
+
+func (a attacker) snapshot(volume, key string) error {
+	_, err := a.role.CreateSnapshot(
+		a.ctx,
+		&ec2.CreateSnapshotInput{
+			VolumeId:          &volume,
+			TagSpecifications: ownedTags(ec2types.ResourceTypeSnapshot, key),
+			DryRun:            aws.Bool(true),
+		},
+	)
+	return err
+}
+
+func (a attacker) clone(volume, key string) error {
+	_, err := a.role.CopyVolumes(a.ctx, &ec2.CopyVolumesInput{
+		SourceVolumeId: &volume, TagSpecifications: ownedTags(ec2types.ResourceTypeVolume, key), DryRun: aws.Bool(true),
+	})
+	return err
+}
+
+func (a attacker) modify(volume string) error {
+	_, err := a.role.ModifyVolume(
+		a.ctx, &ec2.ModifyVolumeInput{VolumeId: &volume, Size: aws.Int32(20), DryRun: aws.Bool(true)},
+	)
+	return err
+}
+
+func (a attacker) restore(snapshot string) error {
+	_, err := a.role.CreateVolume(a.ctx, &ec2.CreateVolumeInput{
+		SnapshotId: &snapshot, AvailabilityZone: aws.String("us-east-1a"),
+		TagSpecifications: ownedTags(ec2types.ResourceTypeVolume, clusterTag), DryRun: aws.Bool(true),
+	})
+	return err
+}
+
+func (a attacker) forget(snapshot string) error {
+	_, err := a.role.DeleteSnapshot(a.ctx, &ec2.DeleteSnapshotInput{SnapshotId: &snapshot, DryRun: aws.Bool(true)})
+	return err
+}
+
+func (a attacker) take(volume string) error {
+	_, err := a.role.CreateTags(
+		a.ctx,
+		&ec2.CreateTagsInput{
+			Resources: []string{volume},
+			Tags:      []ec2types.Tag{{Key: aws.String(clusterTag), Value: aws.String("owned")}},
+			DryRun:    aws.Bool(true),
+		},
+	)
+	return err
+}
+
+func tagKeys(names []string) (tags []ec2types.Tag) {
+	for _, name := range names {
+		tags = append(tags, ec2types.Tag{Key: aws.String(name)})
+	}
+	return tags
+}
+
+func (a attacker) tag(id string, names ...string) error {
+	_, err := a.role.CreateTags(
+		a.ctx, &ec2.CreateTagsInput{Resources: []string{id}, Tags: tagKeys(names), DryRun: aws.Bool(true)},
+	)
+	return err
+}
+
+func (a attacker) untag(id string, names ...string) error {
+	_, err := a.role.DeleteTags(
+		a.ctx, &ec2.DeleteTagsInput{Resources: []string{id}, Tags: tagKeys(names), DryRun: aws.Bool(true)},
+	)
+	return err
+}
+
 // TestGeneratedPolicyOfStorage acts, with the credentials of a control VM, as an attacker who wants other volumes and
 // instances.
 func TestGeneratedPolicyOfStorage(t *testing.T) {
@@ -691,202 +823,98 @@ func TestGeneratedPolicyOfStorage(t *testing.T) {
 	sharedSnapshot := saved(shared, map[string]string{clusterTag: "shared"})
 	diskSnapshot := saved(disk, map[string]string{clusterTag: "shared", director: "bosh"})
 	v.clock.advance(time.Minute)
-	role := newClientsAt(v.instanceRole(controlID), v.clock.now).ec2
-	ctx, dry := t.Context(), aws.Bool(true)
-	tags := func(kind ec2types.ResourceType, key string) []ec2types.TagSpecification {
-		return []ec2types.TagSpecification{
-			{ResourceType: kind, Tags: []ec2types.Tag{{Key: &key, Value: aws.String("owned")}}},
-		}
-	}
-	attach := func(volume, instance string) error {
-		_, err := role.AttachVolume(
-			ctx,
-			&ec2.AttachVolumeInput{VolumeId: &volume, InstanceId: &instance, Device: aws.String(device), DryRun: dry},
-		)
-		return err
-	}
-	remove := func(volume string) error {
-		_, err := role.DeleteVolume(ctx, &ec2.DeleteVolumeInput{VolumeId: &volume, DryRun: dry})
-		return err
-	}
-	detach := func(volume string) error {
-		_, err := role.DetachVolume(ctx, &ec2.DetachVolumeInput{VolumeId: &volume, DryRun: dry})
-		return err
-	}
-	create := func(key string) error {
-		_, err := role.CreateVolume(
-			ctx,
-			&ec2.CreateVolumeInput{
-				Size:              aws.Int32(1),
-				AvailabilityZone:  aws.String("us-east-1a"),
-				TagSpecifications: tags(ec2types.ResourceTypeVolume, key),
-				DryRun:            dry,
-			},
-		)
-		return err
-	}
-	// question is the one of the EBS CSI driver for limits, or not quite it.
-	question := func(change func(*ec2.CreateVolumeInput)) error {
-		in := &ec2.CreateVolumeInput{
-			Size: aws.Int32(4), AvailabilityZone: aws.String("us-east-1a"), VolumeType: "gp3",
-			Iops: aws.Int32(math.MaxInt32), DryRun: dry,
-			TagSpecifications: []ec2types.TagSpecification{{
-				ResourceType: ec2types.ResourceTypeVolume,
-				Tags:         []ec2types.Tag{{Key: aws.String("CSIVolumeName"), Value: aws.String("IopsLimitDryRun")}},
-			}},
-		}
-		change(in)
-		_, err := role.CreateVolume(ctx, in)
-		return err
-	}
-	wantCode(t, "ask for limits", question(func(*ec2.CreateVolumeInput) {}), "InvalidParameterValue")
+	a := attacker{t.Context(), newClientsAt(v.instanceRole(controlID), v.clock.now).ec2}
+	wantCode(t, "ask for limits", a.question(func(*ec2.CreateVolumeInput) {}), "InvalidParameterValue")
 	wantCode(
-		t, "the same, for a volume", question(func(in *ec2.CreateVolumeInput) { in.DryRun = nil }),
+		t, "the same, for a volume", a.question(func(in *ec2.CreateVolumeInput) { in.DryRun = nil }),
 		"InvalidParameterValue",
 	)
-	snapshot := func(volume, key string) error {
-		_, err := role.CreateSnapshot(
-			ctx,
-			&ec2.CreateSnapshotInput{
-				VolumeId:          &volume,
-				TagSpecifications: tags(ec2types.ResourceTypeSnapshot, key),
-				DryRun:            dry,
-			},
-		)
-		return err
-	}
-	clone := func(volume, key string) error {
-		_, err := role.CopyVolumes(ctx, &ec2.CopyVolumesInput{
-			SourceVolumeId: &volume, TagSpecifications: tags(ec2types.ResourceTypeVolume, key), DryRun: dry,
-		})
-		return err
-	}
-	modify := func(volume string) error {
-		_, err := role.ModifyVolume(ctx, &ec2.ModifyVolumeInput{VolumeId: &volume, Size: aws.Int32(20), DryRun: dry})
-		return err
-	}
-	restore := func(snapshot string) error {
-		_, err := role.CreateVolume(ctx, &ec2.CreateVolumeInput{
-			SnapshotId: &snapshot, AvailabilityZone: aws.String("us-east-1a"),
-			TagSpecifications: tags(ec2types.ResourceTypeVolume, clusterTag), DryRun: dry,
-		})
-		return err
-	}
-	forget := func(snapshot string) error {
-		_, err := role.DeleteSnapshot(ctx, &ec2.DeleteSnapshotInput{SnapshotId: &snapshot, DryRun: dry})
-		return err
-	}
-	take := func(volume string) error {
-		_, err := role.CreateTags(
-			ctx,
-			&ec2.CreateTagsInput{
-				Resources: []string{volume},
-				Tags:      []ec2types.Tag{{Key: aws.String(clusterTag), Value: aws.String("owned")}},
-				DryRun:    dry,
-			},
-		)
-		return err
-	}
-	keys := func(names []string) (tags []ec2types.Tag) {
-		for _, name := range names {
-			tags = append(tags, ec2types.Tag{Key: aws.String(name)})
-		}
-		return tags
-	}
-	tag := func(id string, names ...string) error {
-		_, err := role.CreateTags(ctx, &ec2.CreateTagsInput{Resources: []string{id}, Tags: keys(names), DryRun: dry})
-		return err
-	}
-	untag := func(id string, names ...string) error {
-		_, err := role.DeleteTags(ctx, &ec2.DeleteTagsInput{Resources: []string{id}, Tags: keys(names), DryRun: dry})
-		return err
-	}
 	for _, volume := range []string{own, retagged, inTree, shared} { // allowed, but it is not attached
-		wantCode(t, "detach", detach(volume), "IncorrectState")
+		wantCode(t, "detach", a.detach(volume), "IncorrectState")
 	}
 	for _, step := range []struct {
 		name   string
 		denied bool
 		err    error
 	}{
-		{"attach an own volume to a node", false, attach(own, workerID)},
-		{"attach a shared volume to a node", false, attach(shared, workerID)},
-		{"attach a foreign volume", true, attach(foreign, workerID)},
-		{"attach to a foreign instance", true, attach(own, bareID)},
-		{"delete an own volume", false, remove(own)},
-		{"attach a volume that BOSH has tagged", false, attach(retagged, workerID)},
-		{"grow a volume that BOSH has tagged", false, modify(retagged)},
-		{"copy a volume that BOSH has tagged", false, snapshot(retagged, clusterTag)},
-		{"delete a volume that BOSH has tagged", false, remove(retagged)},
-		{"attach a disk of BOSH", true, attach(disk, workerID)},
-		{"detach a disk of BOSH", true, detach(disk)},
-		{"grow a disk of BOSH", true, modify(disk)},
-		{"copy a disk of BOSH", true, snapshot(disk, clusterTag)},
-		{"clone a disk of BOSH", true, clone(disk, clusterTag)},
-		{"delete a disk of BOSH", true, remove(disk)},
-		{"take a disk of BOSH by a tag", true, take(disk)},
-		{"attach a volume of another cluster's driver", true, attach(others, workerID)},
-		{"delete a volume of another cluster's driver", true, remove(others)},
-		{"attach a volume of the in-tree provider", false, attach(inTree, workerID)},
-		{"delete a volume of the in-tree provider", true, remove(inTree)},
-		{"restore an own snapshot", false, restore(ownSnapshot)},
-		{"restore a shared snapshot", false, restore(sharedSnapshot)},
-		{"restore a snapshot of BOSH", true, restore(diskSnapshot)},
-		{"delete an own snapshot", false, forget(ownSnapshot)},
-		{"delete a shared snapshot", true, forget(sharedSnapshot)},
-		{"delete a snapshot of BOSH", true, forget(diskSnapshot)},
-		{"delete a shared volume", true, remove(shared)},
-		{"delete a foreign volume", true, remove(foreign)},
+		{"attach an own volume to a node", false, a.attach(own, workerID)},
+		{"attach a shared volume to a node", false, a.attach(shared, workerID)},
+		{"attach a foreign volume", true, a.attach(foreign, workerID)},
+		{"attach to a foreign instance", true, a.attach(own, bareID)},
+		{"delete an own volume", false, a.remove(own)},
+		{"attach a volume that BOSH has tagged", false, a.attach(retagged, workerID)},
+		{"grow a volume that BOSH has tagged", false, a.modify(retagged)},
+		{"copy a volume that BOSH has tagged", false, a.snapshot(retagged, clusterTag)},
+		{"delete a volume that BOSH has tagged", false, a.remove(retagged)},
+		{"attach a disk of BOSH", true, a.attach(disk, workerID)},
+		{"detach a disk of BOSH", true, a.detach(disk)},
+		{"grow a disk of BOSH", true, a.modify(disk)},
+		{"copy a disk of BOSH", true, a.snapshot(disk, clusterTag)},
+		{"clone a disk of BOSH", true, a.clone(disk, clusterTag)},
+		{"delete a disk of BOSH", true, a.remove(disk)},
+		{"take a disk of BOSH by a tag", true, a.take(disk)},
+		{"attach a volume of another cluster's driver", true, a.attach(others, workerID)},
+		{"delete a volume of another cluster's driver", true, a.remove(others)},
+		{"attach a volume of the in-tree provider", false, a.attach(inTree, workerID)},
+		{"delete a volume of the in-tree provider", true, a.remove(inTree)},
+		{"restore an own snapshot", false, a.restore(ownSnapshot)},
+		{"restore a shared snapshot", false, a.restore(sharedSnapshot)},
+		{"restore a snapshot of BOSH", true, a.restore(diskSnapshot)},
+		{"delete an own snapshot", false, a.forget(ownSnapshot)},
+		{"delete a shared snapshot", true, a.forget(sharedSnapshot)},
+		{"delete a snapshot of BOSH", true, a.forget(diskSnapshot)},
+		{"delete a shared volume", true, a.remove(shared)},
+		{"delete a foreign volume", true, a.remove(foreign)},
 		// It has no tag, so the condition is not met, and the EBS CSI driver does not learn that it is gone.
-		{"delete a volume that does not exist", true, remove("vol-00000000000000fff")},
-		{"detach a volume that does not exist", true, detach("vol-00000000000000fff")},
-		{"create a volume", false, create(clusterTag)},
-		{"create a volume of another cluster", true, create("kubernetes.io/cluster/other")},
+		{"delete a volume that does not exist", true, a.remove("vol-00000000000000fff")},
+		{"detach a volume that does not exist", true, a.detach("vol-00000000000000fff")},
+		{"create a volume", false, a.create(clusterTag)},
+		{"create a volume of another cluster", true, a.create("kubernetes.io/cluster/other")},
 		{
 			"create a volume with the tag of the driver's question", true,
-			question(func(in *ec2.CreateVolumeInput) { in.Iops = aws.Int32(3000) }),
+			a.question(func(in *ec2.CreateVolumeInput) { in.Iops = aws.Int32(3000) }),
 		},
 		{
 			"create a volume so, with the default of IOPS", true,
-			question(func(in *ec2.CreateVolumeInput) { in.Iops = nil }),
+			a.question(func(in *ec2.CreateVolumeInput) { in.Iops = nil }),
 		},
 		{
 			"create a volume so, from another's snapshot", true,
-			question(func(in *ec2.CreateVolumeInput) { in.SnapshotId = aws.String("snap-00000000000000fff") }),
+			a.question(func(in *ec2.CreateVolumeInput) { in.SnapshotId = aws.String("snap-00000000000000fff") }),
 		},
 		{
 			"ask for limits with another tag", true,
-			question(func(in *ec2.CreateVolumeInput) { in.TagSpecifications[0].Tags[0].Value = aws.String("x") }),
+			a.question(func(in *ec2.CreateVolumeInput) { in.TagSpecifications[0].Tags[0].Value = aws.String("x") }),
 		},
-		{"copy an own volume", false, snapshot(own, clusterTag)},
-		{"copy a foreign volume", true, snapshot(foreign, clusterTag)},
-		{"copy to another cluster", true, snapshot(own, "kubernetes.io/cluster/other")},
-		{"clone an own volume", false, clone(own, clusterTag)},
-		{"clone a foreign volume", true, clone(foreign, clusterTag)},
-		{"clone a volume that does not exist", true, clone("vol-00000000000000fff", clusterTag)},
-		{"clone to another cluster", true, clone(own, "kubernetes.io/cluster/other")},
-		{"copy a shared volume", false, snapshot(shared, clusterTag)},
-		{"clone a shared volume", false, clone(shared, clusterTag)},
-		{"grow a shared volume", false, modify(shared)},
-		{"grow a foreign volume", true, modify(foreign)},
-		{"take a foreign volume by a tag", true, take(foreign)},
-		{"take a shared volume by a tag", true, take(shared)},
-		{"tag an own volume", false, tag(own, "team", "cost-center")},
-		{"delete tags of an own volume", false, untag(own, "team", "cost-center")},
-		{"tag a volume that BOSH has tagged", false, tag(retagged, "team")},
-		{"take an own volume from the cluster", true, untag(own, clusterTag)},
-		{"change the cluster's tag of an own volume", true, tag(own, "team", clusterTag)},
-		{"give an own volume to another cluster", true, tag(own, "kubernetes.io/cluster/other")},
-		{"take an own volume from the driver", true, untag(own, driver)},
-		{"delete all tags of an own volume", true, untag(own)},
-		{"change the name by which the driver finds a volume", true, tag(own, "CSIVolumeName")},
-		{"tag an own snapshot", true, tag(ownSnapshot, "team")},
-		{"tag a shared volume", true, tag(shared, "team")},
-		{"take a shared volume by the driver's tag", true, tag(shared, driver)},
-		{"tag a foreign volume", true, tag(foreign, "team")},
-		{"tag a volume of another cluster's driver", true, tag(others, "team")},
-		{"tag a disk of BOSH", true, tag(disk, "team")},
-		{"take a disk of BOSH by another tag", true, untag(disk, director)},
+		{"copy an own volume", false, a.snapshot(own, clusterTag)},
+		{"copy a foreign volume", true, a.snapshot(foreign, clusterTag)},
+		{"copy to another cluster", true, a.snapshot(own, "kubernetes.io/cluster/other")},
+		{"clone an own volume", false, a.clone(own, clusterTag)},
+		{"clone a foreign volume", true, a.clone(foreign, clusterTag)},
+		{"clone a volume that does not exist", true, a.clone("vol-00000000000000fff", clusterTag)},
+		{"clone to another cluster", true, a.clone(own, "kubernetes.io/cluster/other")},
+		{"copy a shared volume", false, a.snapshot(shared, clusterTag)},
+		{"clone a shared volume", false, a.clone(shared, clusterTag)},
+		{"grow a shared volume", false, a.modify(shared)},
+		{"grow a foreign volume", true, a.modify(foreign)},
+		{"take a foreign volume by a tag", true, a.take(foreign)},
+		{"take a shared volume by a tag", true, a.take(shared)},
+		{"tag an own volume", false, a.tag(own, "team", "cost-center")},
+		{"delete tags of an own volume", false, a.untag(own, "team", "cost-center")},
+		{"tag a volume that BOSH has tagged", false, a.tag(retagged, "team")},
+		{"take an own volume from the cluster", true, a.untag(own, clusterTag)},
+		{"change the cluster's tag of an own volume", true, a.tag(own, "team", clusterTag)},
+		{"give an own volume to another cluster", true, a.tag(own, "kubernetes.io/cluster/other")},
+		{"take an own volume from the driver", true, a.untag(own, driver)},
+		{"delete all tags of an own volume", true, a.untag(own)},
+		{"change the name by which the driver finds a volume", true, a.tag(own, "CSIVolumeName")},
+		{"tag an own snapshot", true, a.tag(ownSnapshot, "team")},
+		{"tag a shared volume", true, a.tag(shared, "team")},
+		{"take a shared volume by the driver's tag", true, a.tag(shared, driver)},
+		{"tag a foreign volume", true, a.tag(foreign, "team")},
+		{"tag a volume of another cluster's driver", true, a.tag(others, "team")},
+		{"tag a disk of BOSH", true, a.tag(disk, "team")},
+		{"take a disk of BOSH by another tag", true, a.untag(disk, director)},
 	} {
 		want := "DryRunOperation"
 		if step.denied {

@@ -217,234 +217,240 @@ subnet-id = ` + openstacksim.LabSubnet + `
 floating-network-id = ` + openstacksim.LabExternalNetwork + `
 `
 
-func TestPreflightFindsMistakes(t *testing.T) {
-	const fail, warn = string(preflight.Failed), string(preflight.Warned)
-	lab := openstacksim.CloudConfig("ENDPOINT")
-	replaced := func(before, after string) func(*bed) {
-		return func(b *bed) { b.config = strings.ReplaceAll(lab, before, after) }
-	}
-	for name, test := range map[string]struct {
-		change func(*bed)
-		check  string // "" if nothing is found
-		want   []string
-	}{
-		"a user":                        {func(b *bed) { b.config = userConfig }, "", nil},
-		"a certificate of the CA in ca": {func(b *bed) { b.tls, b.trust = true, true }, "", nil},
-		"a certificate of an unknown CA": {func(b *bed) { b.tls = true }, "identity-endpoint", []string{
-			fail, "certificate signed by unknown authority", "Acme Co", "set ca of job cloud-provider",
-		}},
-		"a wrong secret": {replaced(openstacksim.LabCredentialSecret, "other-secret"), "credentials", []string{
-			fail, openstacksim.LabCredential, "401", "or its secret is another",
-			"openstack_application_credential_secret",
-		}},
-		"a wrong password": {
-			func(b *bed) { b.config = strings.ReplaceAll(userConfig, "lab-password", "other") }, "credentials",
-			[]string{fail, "user bosh", "401", "correct username, password"},
-		},
-		"an expired application credential": {
-			func(b *bed) { b.world.Credentials[0].Expires = time.Now().Add(-time.Minute) }, "credentials",
-			[]string{fail, "it has expired or was deleted", "openstack application credential create"},
-		},
-		"an application credential that expires in an hour": {
-			func(b *bed) { b.world.Credentials[0].Expires = time.Now().Add(time.Hour) }, "credential-expiry",
-			[]string{fail, "in 1h0m0s", "create a new one"},
-		},
-		"an application credential that expires in a week": {
-			func(b *bed) { b.world.Credentials[0].Expires = time.Now().Add(7 * 24 * time.Hour) }, "credential-expiry",
-			[]string{warn, "valid for 30 days"},
-		},
-		"an application credential that expires next year": {
-			func(b *bed) { b.world.Credentials[0].Expires = time.Now().AddDate(1, 0, 0) }, "", nil,
-		},
-		"no Keystone": {replaced("ENDPOINT", "http://127.0.0.1:1"), "identity-endpoint", []string{
-			fail, "http://127.0.0.1:1", "connection refused", "correct auth-url",
-		}},
-		"no auth-url": {replaced("auth-url", "#auth-url"), "cloud-config", []string{fail, "[Global] has no auth-url"}},
-		"half a credential": {
-			replaced("application-credential-secret", "#secret"), "cloud-config",
-			[]string{fail, "no complete credential", "set application-credential-id"},
-		},
-		"no configuration file":     {replaced("[", "("), "cloud-config", []string{fail}},
-		"a key that does not exist": {replaced("subnet-id", "subnetid"), "cloud-config", []string{warn, "subnetid"}},
-		"another region": {replaced("RegionOne", "RegionTwo"), "service-endpoints", []string{
-			fail, "RegionTwo", "no endpoint of compute, no endpoint of load-balancer, no endpoint of network",
-		}},
-		"Keystone in another region": {func(b *bed) {
-			b.world.Region, b.world.KeystoneRegion = "RegionTwo", "RegionOne"
-			b.config = strings.ReplaceAll(lab, "RegionOne", "RegionTwo")
-		}, "", nil},
-		"Keystone in another region, and an application credential that expires in an hour": {func(b *bed) {
-			b.world.Region, b.world.KeystoneRegion = "RegionTwo", "RegionOne"
-			b.config = strings.ReplaceAll(lab, "RegionOne", "RegionTwo")
-			b.world.Credentials[0].Expires = time.Now().Add(time.Hour)
-		}, "credential-expiry", []string{fail, "in 1h0m0s"}},
-		"no Octavia": {func(b *bed) { b.world.WithoutOctavia = true }, "service-endpoints", []string{
-			fail, "no endpoint of load-balancer", "set LoadBalancer.enabled to false",
-		}},
-		"no Octavia, and load balancers turned off": {func(b *bed) {
-			b.world.WithoutOctavia = true
-			b.config = strings.ReplaceAll(lab, "[LoadBalancer]", "[LoadBalancer]\nenabled = false")
-		}, "", nil},
-		"a server of another project": {func(b *bed) { b.world.Hidden = b.id }, "server-known", []string{
-			fail, "Nova does not have it there", "the project and the region",
-		}},
-		"a port that is down": {func(b *bed) { b.world.Ports[1].Status = "DOWN" }, "server-address", []string{
-			fail, "127.0.0.1 (DOWN)", "recreate the VM",
-		}},
-		"no such subnet": {replaced(openstacksim.LabSubnet, "missing"), "load-balancer-subnet", []string{
-			fail, "LoadBalancer.subnet-id missing", "set openstack_subnet_id",
-		}},
-		"no such floating network": {replaced(openstacksim.LabExternalNetwork, "missing"), "floating-network", []string{
-			fail, "LoadBalancer.floating-network-id missing", "openstack network list --external",
-		}},
-		"a floating network that is not external": {
-			replaced(openstacksim.LabExternalNetwork, openstacksim.LabNetwork), "floating-network",
-			[]string{fail, "kubernetes is not external"},
-		},
-		"no router": {func(b *bed) { b.world.Ports = b.world.Ports[1:] }, "router", []string{
-			fail, "connected with no router", "openstack router add subnet ROUTER " + openstacksim.LabSubnet,
-		}},
-		"a router without a gateway": {func(b *bed) { b.world.Routers[0].Gateway = nil }, "router", []string{
-			fail, "have no gateway there: kubernetes", "openstack router set --external-gateway",
-		}},
-		"a router of another project, which shares the subnet": {func(b *bed) {
-			b.world.Subnets[0].ProjectID = "others"
-			b.world.Routers, b.world.Ports = nil, b.world.Ports[1:]
-		}, "", nil},
-		"a router of another project for a subnet of this one": {
-			func(b *bed) { b.world.Routers = nil }, "", nil,
-		},
-		"no router, and internal load balancers": {func(b *bed) {
-			b.world.Ports, b.config = b.world.Ports[1:], lab+"internal-lb = true\n"
-		}, "", nil},
-		"no quota of load balancers": {
-			func(b *bed) { b.world.Quota.LoadBalancers = 0 }, "load-balancer-quota",
-			[]string{warn, "0 are used, and 0 are allowed", "ask for a higher quota"},
-		},
-		"no quota of floating IPs": {func(b *bed) { b.world.Quota.FloatingIPs = 0 }, "floating-ip-quota", []string{
-			warn, "quota of floating IPs",
-		}},
-		"unlimited quotas": {
-			func(b *bed) { b.world.Quota = openstacksim.Quota{LoadBalancers: -1, FloatingIPs: -1} }, "", nil,
-		},
-		"no such volume type": {
-			func(b *bed) { b.storage, b.types = true, []string{"ssd", "nvme"} }, "volume-types",
-			[]string{fail, "Cinder has no nvme", "openstack volume type list"},
-		},
-		"a volume type by its id": {
-			func(b *bed) { b.storage, b.types = true, []string{b.world.VolumeTypes[1].ID} }, "", nil,
-		},
-		"no such zone of volumes": {
-			func(b *bed) { b.storage, b.zones = true, []string{"storage-1"} }, "volume-zones",
-			[]string{fail, "storage-1 is missing, there are nova", "availability_zone of each class"},
-		},
-		"a VM in a zone that Cinder does not have": {func(b *bed) {
-			b.storage, b.anyZone, b.world.Servers[0].AvailabilityZone = true, true, "az1"
-		}, "volume-zones", []string{fail, "az1 is missing, there are nova", "BlockStorage.ignore-volume-az to true"}},
-		"a VM in a zone that Cinder does not have, which the driver ignores": {func(b *bed) {
-			b.storage, b.zones, b.world.Servers[0].AvailabilityZone = true, []string{openstacksim.LabZone}, "az1"
-			b.config = lab + "[BlockStorage]\nignore-volume-az = true\n"
-		}, "", nil},
-		"a VM in a zone that Cinder does not have, and a class without one": {func(b *bed) {
-			b.storage, b.anyZone, b.world.Servers[0].AvailabilityZone = true, true, "az1"
-			b.config = lab + "[BlockStorage]\nignore-volume-az = true\n"
-		}, "volume-zones", []string{
-			warn, "az1 is missing, there are nova", "allow_availability_zone_fallback = true",
-			"availability_zone of each class",
-		}},
-		"a VM in a zone that Cinder does not have, a class without one, and one with another": {func(b *bed) {
-			b.storage, b.anyZone, b.world.Servers[0].AvailabilityZone = true, true, "az1"
-			b.zones = []string{"storage-1"}
-			b.config = lab + "[BlockStorage]\nignore-volume-az = true\n"
-		}, "volume-zones", []string{fail, "storage-1, az1 is missing, there are nova"}},
-		"no quota of volumes": {func(b *bed) { b.storage, b.world.Quota.Volumes = true, 0 }, "volume-quota", []string{
-			warn, "quota of volumes", "0 are used, and 0 are allowed", "the next claim gets no volume",
-		}},
-		"no quota of gigabytes": {func(b *bed) {
-			b.storage, b.world.Quota.Gigabytes = true, 0
-		}, "volume-quota", []string{
-			warn, "quota of gigabytes of volumes",
-		}},
-		"no volumes, and no driver": {func(b *bed) { b.world.Quota.Volumes = 0 }, "", nil},
-		"a slow clock": {func(b *bed) {
-			b.now = func() time.Time { return time.Now().Add(-2 * time.Minute) }
-		}, "clock", []string{
-			warn, "behind Keystone's", "chronyc tracking",
-		}},
-		"requests that take a minute": {func(b *bed) {
-			b.now = func() time.Time {
-				if b.asked.Load() {
-					return time.Now().Add(time.Minute)
-				}
-				return time.Now()
+const failed, warned = string(preflight.Failed), string(preflight.Warned)
+
+var labConfig = openstacksim.CloudConfig("ENDPOINT")
+
+func replaced(before, after string) func(*bed) {
+	return func(b *bed) { b.config = strings.ReplaceAll(labConfig, before, after) }
+}
+
+// mistakes are changes of a project, and what the preflight finds then.
+var mistakes = map[string]struct {
+	change func(*bed)
+	check  string // "" if nothing is found
+	want   []string
+}{
+	"a user":                        {func(b *bed) { b.config = userConfig }, "", nil},
+	"a certificate of the CA in ca": {func(b *bed) { b.tls, b.trust = true, true }, "", nil},
+	"a certificate of an unknown CA": {func(b *bed) { b.tls = true }, "identity-endpoint", []string{
+		failed, "certificate signed by unknown authority", "Acme Co", "set ca of job cloud-provider",
+	}},
+	"a wrong secret": {replaced(openstacksim.LabCredentialSecret, "other-secret"), "credentials", []string{
+		failed, openstacksim.LabCredential, "401", "or its secret is another",
+		"openstack_application_credential_secret",
+	}},
+	"a wrong password": {
+		func(b *bed) { b.config = strings.ReplaceAll(userConfig, "lab-password", "other") }, "credentials",
+		[]string{failed, "user bosh", "401", "correct username, password"},
+	},
+	"an expired application credential": {
+		func(b *bed) { b.world.Credentials[0].Expires = time.Now().Add(-time.Minute) }, "credentials",
+		[]string{failed, "it has expired or was deleted", "openstack application credential create"},
+	},
+	"an application credential that expires in an hour": {
+		func(b *bed) { b.world.Credentials[0].Expires = time.Now().Add(time.Hour) }, "credential-expiry",
+		[]string{failed, "in 1h0m0s", "create a new one"},
+	},
+	"an application credential that expires in a week": {
+		func(b *bed) { b.world.Credentials[0].Expires = time.Now().Add(7 * 24 * time.Hour) }, "credential-expiry",
+		[]string{warned, "valid for 30 days"},
+	},
+	"an application credential that expires next year": {
+		func(b *bed) { b.world.Credentials[0].Expires = time.Now().AddDate(1, 0, 0) }, "", nil,
+	},
+	"no Keystone": {replaced("ENDPOINT", "http://127.0.0.1:1"), "identity-endpoint", []string{
+		failed, "http://127.0.0.1:1", "connection refused", "correct auth-url",
+	}},
+	"no auth-url": {replaced("auth-url", "#auth-url"), "cloud-config", []string{failed, "[Global] has no auth-url"}},
+	"half a credential": {
+		replaced("application-credential-secret", "#secret"), "cloud-config",
+		[]string{failed, "no complete credential", "set application-credential-id"},
+	},
+	"no configuration file":     {replaced("[", "("), "cloud-config", []string{failed}},
+	"a key that does not exist": {replaced("subnet-id", "subnetid"), "cloud-config", []string{warned, "subnetid"}},
+	"another region": {replaced("RegionOne", "RegionTwo"), "service-endpoints", []string{
+		failed, "RegionTwo", "no endpoint of compute, no endpoint of load-balancer, no endpoint of network",
+	}},
+	"Keystone in another region": {func(b *bed) {
+		b.world.Region, b.world.KeystoneRegion = "RegionTwo", "RegionOne"
+		b.config = strings.ReplaceAll(labConfig, "RegionOne", "RegionTwo")
+	}, "", nil},
+	"Keystone in another region, and an application credential that expires in an hour": {func(b *bed) {
+		b.world.Region, b.world.KeystoneRegion = "RegionTwo", "RegionOne"
+		b.config = strings.ReplaceAll(labConfig, "RegionOne", "RegionTwo")
+		b.world.Credentials[0].Expires = time.Now().Add(time.Hour)
+	}, "credential-expiry", []string{failed, "in 1h0m0s"}},
+	"no Octavia": {func(b *bed) { b.world.WithoutOctavia = true }, "service-endpoints", []string{
+		failed, "no endpoint of load-balancer", "set LoadBalancer.enabled to false",
+	}},
+	"no Octavia, and load balancers turned off": {func(b *bed) {
+		b.world.WithoutOctavia = true
+		b.config = strings.ReplaceAll(labConfig, "[LoadBalancer]", "[LoadBalancer]\nenabled = false")
+	}, "", nil},
+	"a server of another project": {func(b *bed) { b.world.Hidden = b.id }, "server-known", []string{
+		failed, "Nova does not have it there", "the project and the region",
+	}},
+	"a port that is down": {func(b *bed) { b.world.Ports[1].Status = "DOWN" }, "server-address", []string{
+		failed, "127.0.0.1 (DOWN)", "recreate the VM",
+	}},
+	"no such subnet": {replaced(openstacksim.LabSubnet, "missing"), "load-balancer-subnet", []string{
+		failed, "LoadBalancer.subnet-id missing", "set openstack_subnet_id",
+	}},
+	"no such floating network": {replaced(openstacksim.LabExternalNetwork, "missing"), "floating-network", []string{
+		failed, "LoadBalancer.floating-network-id missing", "openstack network list --external",
+	}},
+	"a floating network that is not external": {
+		replaced(openstacksim.LabExternalNetwork, openstacksim.LabNetwork), "floating-network",
+		[]string{failed, "kubernetes is not external"},
+	},
+	"no router": {func(b *bed) { b.world.Ports = b.world.Ports[1:] }, "router", []string{
+		failed, "connected with no router", "openstack router add subnet ROUTER " + openstacksim.LabSubnet,
+	}},
+	"a router without a gateway": {func(b *bed) { b.world.Routers[0].Gateway = nil }, "router", []string{
+		failed, "have no gateway there: kubernetes", "openstack router set --external-gateway",
+	}},
+	"a router of another project, which shares the subnet": {func(b *bed) {
+		b.world.Subnets[0].ProjectID = "others"
+		b.world.Routers, b.world.Ports = nil, b.world.Ports[1:]
+	}, "", nil},
+	"a router of another project for a subnet of this one": {
+		func(b *bed) { b.world.Routers = nil }, "", nil,
+	},
+	"no router, and internal load balancers": {func(b *bed) {
+		b.world.Ports, b.config = b.world.Ports[1:], labConfig+"internal-lb = true\n"
+	}, "", nil},
+	"no quota of load balancers": {
+		func(b *bed) { b.world.Quota.LoadBalancers = 0 }, "load-balancer-quota",
+		[]string{warned, "0 are used, and 0 are allowed", "ask for a higher quota"},
+	},
+	"no quota of floating IPs": {func(b *bed) { b.world.Quota.FloatingIPs = 0 }, "floating-ip-quota", []string{
+		warned, "quota of floating IPs",
+	}},
+	"unlimited quotas": {
+		func(b *bed) { b.world.Quota = openstacksim.Quota{LoadBalancers: -1, FloatingIPs: -1} }, "", nil,
+	},
+	"no such volume type": {
+		func(b *bed) { b.storage, b.types = true, []string{"ssd", "nvme"} }, "volume-types",
+		[]string{failed, "Cinder has no nvme", "openstack volume type list"},
+	},
+	"a volume type by its id": {
+		func(b *bed) { b.storage, b.types = true, []string{b.world.VolumeTypes[1].ID} }, "", nil,
+	},
+	"no such zone of volumes": {
+		func(b *bed) { b.storage, b.zones = true, []string{"storage-1"} }, "volume-zones",
+		[]string{failed, "storage-1 is missing, there are nova", "availability_zone of each class"},
+	},
+	"a VM in a zone that Cinder does not have": {func(b *bed) {
+		b.storage, b.anyZone, b.world.Servers[0].AvailabilityZone = true, true, "az1"
+	}, "volume-zones", []string{failed, "az1 is missing, there are nova", "BlockStorage.ignore-volume-az to true"}},
+	"a VM in a zone that Cinder does not have, which the driver ignores": {func(b *bed) {
+		b.storage, b.zones, b.world.Servers[0].AvailabilityZone = true, []string{openstacksim.LabZone}, "az1"
+		b.config = labConfig + "[BlockStorage]\nignore-volume-az = true\n"
+	}, "", nil},
+	"a VM in a zone that Cinder does not have, and a class without one": {func(b *bed) {
+		b.storage, b.anyZone, b.world.Servers[0].AvailabilityZone = true, true, "az1"
+		b.config = labConfig + "[BlockStorage]\nignore-volume-az = true\n"
+	}, "volume-zones", []string{
+		warned, "az1 is missing, there are nova", "allow_availability_zone_fallback = true",
+		"availability_zone of each class",
+	}},
+	"a VM in a zone that Cinder does not have, a class without one, and one with another": {func(b *bed) {
+		b.storage, b.anyZone, b.world.Servers[0].AvailabilityZone = true, true, "az1"
+		b.zones = []string{"storage-1"}
+		b.config = labConfig + "[BlockStorage]\nignore-volume-az = true\n"
+	}, "volume-zones", []string{failed, "storage-1, az1 is missing, there are nova"}},
+	"no quota of volumes": {func(b *bed) { b.storage, b.world.Quota.Volumes = true, 0 }, "volume-quota", []string{
+		warned, "quota of volumes", "0 are used, and 0 are allowed", "the next claim gets no volume",
+	}},
+	"no quota of gigabytes": {func(b *bed) {
+		b.storage, b.world.Quota.Gigabytes = true, 0
+	}, "volume-quota", []string{
+		warned, "quota of gigabytes of volumes",
+	}},
+	"no volumes, and no driver": {func(b *bed) { b.world.Quota.Volumes = 0 }, "", nil},
+	"a slow clock": {func(b *bed) {
+		b.now = func() time.Time { return time.Now().Add(-2 * time.Minute) }
+	}, "clock", []string{
+		warned, "behind Keystone's", "chronyc tracking",
+	}},
+	"requests that take a minute": {func(b *bed) {
+		b.now = func() time.Time {
+			if b.asked.Load() {
+				return time.Now().Add(time.Minute)
 			}
-		}, "", nil},
-		"no rule for node ports": {func(b *bed) {
-			g := &b.world.SecurityGroups[0]
-			g.Rules = g.Rules[:2]
-		}, "security-group-node-ports", []string{warn, "--dst-port 30000:32767 " + openstacksim.LabSecurityGroup}},
-		"no rule for node ports, which the cloud controller adds": {func(b *bed) {
-			g := &b.world.SecurityGroups[0]
-			g.Rules = g.Rules[:2]
-			b.config = lab + "manage-security-groups = true\n"
-		}, "", nil},
-		"no rule between nodes": {func(b *bed) {
-			g := &b.world.SecurityGroups[0]
-			g.Rules = g.Rules[1:]
-			tcp, low, high := "tcp", 30000, 32767
-			g.Rules[1].Protocol, g.Rules[1].Minimum, g.Rules[1].Maximum = &tcp, &low, &high
-		}, "security-group-nodes", []string{
-			fail, "no rule allows TCP 6443 (API), TCP 6444 (nodes join), TCP 10250 (kubelet), UDP 8472 (pod network)",
-			"--remote-group",
-		}},
-		"rules for single ports, without one to join": {func(b *bed) {
-			b.betweenNodes("tcp 6443", "tcp 10250", "udp 8472")
-		}, "security-group-nodes", []string{
-			fail, "no rule allows TCP 6444 (nodes join) from",
-		}},
-		"rules for single ports, and a CNI that encapsulates otherwise or not at all": {func(b *bed) {
-			b.betweenNodes("tcp 6443", "tcp 6444", "tcp 10250")
-			b.vxlan = false
-		}, "", nil},
-		"rules for other ports": {func(b *bed) {
-			b.betweenNodes("tcp 8443", "tcp 7444", "tcp 10250", "udp 8472")
-			b.apiPort, b.joinPort = 8443, 7444
-		}, "", nil},
-		"rules for ports that are no longer those": {func(b *bed) {
-			b.betweenNodes("tcp 8443", "tcp 7444", "tcp 10250", "udp 8472")
-		}, "security-group-nodes", []string{fail, "no rule allows TCP 6443 (API), TCP 6444 (nodes join) from"}},
-		"a control VM alone in its group": {func(b *bed) {
+			return time.Now()
+		}
+	}, "", nil},
+	"no rule for node ports": {func(b *bed) {
+		g := &b.world.SecurityGroups[0]
+		g.Rules = g.Rules[:2]
+	}, "security-group-node-ports", []string{warned, "--dst-port 30000:32767 " + openstacksim.LabSecurityGroup}},
+	"no rule for node ports, which the cloud controller adds": {func(b *bed) {
+		g := &b.world.SecurityGroups[0]
+		g.Rules = g.Rules[:2]
+		b.config = labConfig + "manage-security-groups = true\n"
+	}, "", nil},
+	"no rule between nodes": {func(b *bed) {
+		g := &b.world.SecurityGroups[0]
+		g.Rules = g.Rules[1:]
+		tcp, low, high := "tcp", 30000, 32767
+		g.Rules[1].Protocol, g.Rules[1].Minimum, g.Rules[1].Maximum = &tcp, &low, &high
+	}, "security-group-nodes", []string{
+		failed, "no rule allows TCP 6443 (API), TCP 6444 (nodes join), TCP 10250 (kubelet), UDP 8472 (pod network)",
+		"--remote-group",
+	}},
+	"rules for single ports, without one to join": {func(b *bed) {
+		b.betweenNodes("tcp 6443", "tcp 10250", "udp 8472")
+	}, "security-group-nodes", []string{
+		failed, "no rule allows TCP 6444 (nodes join) from",
+	}},
+	"rules for single ports, and a CNI that encapsulates otherwise or not at all": {func(b *bed) {
+		b.betweenNodes("tcp 6443", "tcp 6444", "tcp 10250")
+		b.vxlan = false
+	}, "", nil},
+	"rules for other ports": {func(b *bed) {
+		b.betweenNodes("tcp 8443", "tcp 7444", "tcp 10250", "udp 8472")
+		b.apiPort, b.joinPort = 8443, 7444
+	}, "", nil},
+	"rules for ports that are no longer those": {func(b *bed) {
+		b.betweenNodes("tcp 8443", "tcp 7444", "tcp 10250", "udp 8472")
+	}, "security-group-nodes", []string{failed, "no rule allows TCP 6443 (API), TCP 6444 (nodes join) from"}},
+	"a control VM alone in its group": {func(b *bed) {
+		b.betweenNodes("tcp 6443", "tcp 6444", "tcp 10250", "udp 8472")
+		workers, rules := "0a0b0c0d-0000-4000-8000-0000000000fe", b.world.SecurityGroups[0].Rules
+		for i := len(rules) - 4; i < len(rules); i++ {
+			rules[i].RemoteGroupID = &workers
+		}
+	}, "", nil},
+	"other node ports": {
+		func(b *bed) {
 			b.betweenNodes("tcp 6443", "tcp 6444", "tcp 10250", "udp 8472")
-			workers, rules := "0a0b0c0d-0000-4000-8000-0000000000fe", b.world.SecurityGroups[0].Rules
-			for i := len(rules) - 4; i < len(rules); i++ {
-				rules[i].RemoteGroupID = &workers
-			}
-		}, "", nil},
-		"other node ports": {
-			func(b *bed) {
-				b.betweenNodes("tcp 6443", "tcp 6444", "tcp 10250", "udp 8472")
-				b.nodePorts = "20000-22767"
-			}, "security-group-node-ports", []string{warn, "TCP 20000-22767 from", "--dst-port 20000:22767"},
-		},
-		"rules for an address group": {func(b *bed) {
-			group := "0a0b0c0d-0000-4000-8000-0000000000ff"
-			rule := &b.world.SecurityGroups[0].Rules[0]
-			rule.RemoteGroupID, rule.RemoteAddressGroupID = nil, &group
-		}, "", nil},
-	} {
+			b.nodePorts = "20000-22767"
+		}, "security-group-node-ports", []string{warned, "TCP 20000-22767 from", "--dst-port 20000:22767"},
+	},
+	"rules for an address group": {func(b *bed) {
+		group := "0a0b0c0d-0000-4000-8000-0000000000ff"
+		rule := &b.world.SecurityGroups[0].Rules[0]
+		rule.RemoteGroupID, rule.RemoteAddressGroupID = nil, &group
+	}, "", nil},
+}
+
+func TestPreflightFindsMistakes(t *testing.T) {
+	for name, test := range mistakes {
 		t.Run(name, func(t *testing.T) {
 			b := newBed()
 			test.change(b)
 			outcome := b.run(t, preflight.Control)
-			failed, text := bad(outcome, test.check)
+			found, text := bad(outcome, test.check)
 			if test.check == "" {
-				if len(failed) > 0 {
-					t.Errorf("found %v: %s", failed, findings(outcome))
+				if len(found) > 0 {
+					t.Errorf("found %v: %s", found, findings(outcome))
 				}
 				return
 			}
-			if !slices.Equal(failed, []string{test.check}) {
-				t.Errorf("found %v, want %s: %s", failed, test.check, findings(outcome))
+			if !slices.Equal(found, []string{test.check}) {
+				t.Errorf("found %v, want %s: %s", found, test.check, findings(outcome))
 			}
 			for _, want := range test.want {
 				if !strings.Contains(text, want) {

@@ -919,6 +919,193 @@ func TestTerraform(t *testing.T) {
 
 // TestCheckNetwork: each mistake in route tables, network ACLs and rules between nodes is found, and its commands
 // remove it. Repeated they change nothing.
+func aclEntry(number int, egress, allow bool, protocol, cidr string, from, to int) store.ACLEntry {
+	return store.ACLEntry{
+		Number: number, Egress: egress, Allow: allow, Protocol: protocol, CIDR: netip.MustParsePrefix(cidr),
+		FromPort: from, ToPort: to,
+	}
+}
+
+// withOwnACL gives the first node subnet, 10.0.16.0/20, an ACL of its own: entries in front of those that allow all.
+func withOwnACL(entries ...store.ACLEntry) func(*store.World) {
+	return func(w *store.World) {
+		w.NetworkACLs = append(w.NetworkACLs, store.NetworkACL{
+			ID: "acl-0a0b0c0d0e0f00002", VPC: awssim.LabVPC, Subnets: []string{awssim.LabNodeSubnet(1)},
+			Entries: append(entries, store.AllowAll()...),
+		})
+	}
+}
+
+func withEndpoints(w *store.World) {
+	w.RouteTables[0].Routes = w.RouteTables[0].Routes[:1]
+	for i, service := range []string{"ec2", "elasticloadbalancing", "sts"} {
+		w.VPCEndpoints = append(w.VPCEndpoints, store.VPCEndpoint{
+			ID: fmt.Sprintf("vpce-%d", i), VPC: awssim.LabVPC, Type: "Interface",
+			Service: "com.amazonaws.us-east-1." + service, PrivateDNS: true,
+			Subnets: []string{awssim.LabNodeSubnet(1)},
+		})
+	}
+}
+
+func membersOf(w *store.World) *store.SecurityGroup { return &w.SecurityGroups[1] }
+
+func tcpWithin(from, to int, group string) store.Rule {
+	return store.Rule{Protocol: "tcp", FromPort: from, ToPort: to, Group: group}
+}
+
+// networks are changes of an account that the command prepared, and what it finds then.
+var networks = map[string]struct {
+	change func(*store.World)
+	want   []string // nothing is wrong if it is empty
+}{
+	"no way out": {
+		func(w *store.World) { w.RouteTables[0].Routes = w.RouteTables[0].Routes[:1] },
+		[]string{"no default route, and no VPC endpoint of ec2, elasticloadbalancing, sts", "aws ec2 create-route"},
+	},
+	"endpoints": {withEndpoints, nil},
+	"endpoints, and an ACL for the VPC only": {
+		func(w *store.World) {
+			withEndpoints(w)
+			withOwnACL()(w)
+			w.NetworkACLs[1].Entries = []store.ACLEntry{
+				aclEntry(10, false, true, "-1", "10.0.0.0/16", 0, 0),
+				aclEntry(10, true, true, "-1", "10.0.0.0/16", 0, 0),
+			}
+		}, nil,
+	},
+	"only one endpoint is missing": {
+		func(w *store.World) {
+			withEndpoints(w)
+			w.VPCEndpoints = w.VPCEndpoints[:2]
+		},
+		[]string{"no VPC endpoint of sts\n", "nodes do not reach sts", "aws ec2 create-vpc-endpoint"},
+	},
+	"a route to another VPC": {
+		func(w *store.World) {
+			w.RouteTables[0].Routes[1] = store.Route{Destination: "10.1.0.0/16", Gateway: "vgw-0a0b0c0d0e0f00001"}
+		},
+		[]string{"no default route", "unless by other routes of the table"},
+	},
+	"a default route in two halves": {
+		func(w *store.World) {
+			first, second := w.RouteTables[0].Routes[1], w.RouteTables[0].Routes[1]
+			first.Destination, second.Destination = "0.0.0.0/1", "128.0.0.0/1"
+			w.RouteTables[0].Routes = append(w.RouteTables[0].Routes[:1], first, second)
+		}, nil,
+	},
+	"one table": {
+		func(w *store.World) {
+			w.RouteTables[0].Subnets = append(w.RouteTables[0].Subnets, w.RouteTables[1].Subnets...)
+			w.RouteTables = w.RouteTables[:1]
+		},
+		[]string{"aws ec2 create-route-table", "aws ec2 replace-route-table-association"},
+	},
+	"a deleted NAT gateway": {
+		func(w *store.World) { w.RouteTables[0].Routes[1].Blackhole = true },
+		[]string{"state blackhole", "aws ec2 replace-route"},
+	},
+	"nodes at the internet gateway": {
+		func(w *store.World) {
+			w.RouteTables[0].Routes[1] = store.Route{Destination: "0.0.0.0/0", Gateway: awssim.LabInternetGateway}
+		},
+		[]string{"auto_assign_public_ip", "replace-route"},
+	},
+	"public subnets behind NAT": {
+		func(w *store.World) { w.RouteTables[1].Routes[1] = w.RouteTables[0].Routes[1] },
+		[]string{"a default route to the VPC's internet gateway", "a default route to nat-"},
+	},
+	"ephemeral ports": {
+		withOwnACL(
+			aclEntry(90, false, true, "6", "10.0.0.0/16", 0, 65535),
+			aclEntry(95, false, false, "6", "0.0.0.0/0", 40000, 50000),
+		),
+		[]string{"tcp 1024-65535 (answers to nodes and pods) from 0.0.0.0/0", "rule 95 denies it"},
+	},
+	"remote desktop": {
+		withOwnACL(aclEntry(90, false, false, "6", "0.0.0.0/0", 3389, 3389)),
+		[]string{"ingress rule 90 denies a few of these ports", "Delete the rule, or keep it"},
+	},
+	"only the ephemeral ports of Linux": {
+		withOwnACL(
+			aclEntry(90, false, true, "6", "10.0.0.0/16", 0, 65535),
+			aclEntry(95, false, true, "6", "0.0.0.0/0", 32768, 65535),
+			aclEntry(99, false, false, "6", "0.0.0.0/0", 0, 65535),
+		),
+		[]string{"tcp 1024-65535 (answers to nodes and pods) from 0.0.0.0/0", "rule 99 denies it"},
+	},
+	"ports of Services between node subnets": {
+		withOwnACL(aclEntry(95, false, false, "6", "10.0.32.0/20", 30000, 32767)),
+		[]string{"tcp 1024-65535 (answers to nodes and pods) from 10.0.32.0/20", "rule 95 denies it"},
+	},
+	"443 outward": {
+		withOwnACL(aclEntry(9, true, false, "6", "0.0.0.0/0", 443, 443)),
+		[]string{"tcp 443 (AWS and registries) to 0.0.0.0/0", "--rule-number 8 "},
+	},
+	"VXLAN between subnets": {
+		withOwnACL(aclEntry(50, false, false, "17", "10.0.32.0/20", 8000, 9000)),
+		[]string{"udp 8472 (VXLAN: packets between pods) from 10.0.32.0/20"},
+	},
+	"a blocked address of the internet": {withOwnACL(aclEntry(1, false, false, "-1", "203.0.113.7/32", 0, 0)), nil},
+	"another protocol":                  {withOwnACL(aclEntry(1, false, false, "17", "0.0.0.0/0", 40000, 50000)), nil},
+	"no rule for ports of Services": {
+		func(w *store.World) {
+			withOwnACL()(w)
+			w.NetworkACLs[1].Entries = append(
+				w.NetworkACLs[1].Entries[1:], aclEntry(10, false, true, "6", "0.0.0.0/0", 0, 29999),
+				aclEntry(11, false, true, "6", "0.0.0.0/0", 32768, 65535),
+				aclEntry(12, false, true, "17", "0.0.0.0/0", 0, 65535),
+			)
+		},
+		[]string{
+			"tcp 1024-65535 (answers to nodes and pods) from 0.0.0.0/0", "no rule allows it", "--rule-number 32766",
+		},
+	},
+	"single ports": {func(w *store.World) {
+		g := membersOf(w)
+		g.Ingress = append(
+			g.Ingress[1:], tcpWithin(6443, 6444, g.ID), tcpWithin(2379, 2379, g.ID), tcpWithin(2380, 2380, g.ID),
+			tcpWithin(10250, 10250, g.ID), tcpWithin(8853, 8853, g.ID),
+			store.Rule{Protocol: "udp", FromPort: 8472, ToPort: 8472, CIDR: "10.0.0.0/16"},
+		)
+	}, nil},
+	"no kubelets": {func(w *store.World) {
+		g := membersOf(w)
+		g.Ingress = append(g.Ingress[1:], tcpWithin(0, 10249, g.ID), tcpWithin(10251, 65535, g.ID),
+			store.Rule{Protocol: "udp", FromPort: 8472, ToPort: 8472, CIDR: "10.0.0.0/19"})
+	}, []string{
+		"incoming traffic between nodes at tcp 10250", "API to kubelets",
+		"incoming traffic between nodes at udp 8472",
+	}},
+	"outgoing traffic to the group only": {func(w *store.World) {
+		membersOf(w).Egress = []store.Rule{{Protocol: "-1", Group: membersOf(w).ID}}
+	}, []string{"outgoing traffic to TCP 443"}},
+	"outgoing traffic to the VPC only": {func(w *store.World) {
+		membersOf(w).Egress = []store.Rule{{Protocol: "-1", CIDR: "10.0.0.0/16"}}
+	}, []string{"outgoing traffic to TCP 443"}},
+	"outgoing traffic to the VPC only, with endpoints": {func(w *store.World) {
+		withEndpoints(w)
+		membersOf(w).Egress = []store.Rule{{Protocol: "-1", CIDR: "10.0.0.0/16"}}
+	}, nil},
+	"outgoing traffic to the group only, with endpoints": {func(w *store.World) {
+		withEndpoints(w)
+		membersOf(w).Egress = []store.Rule{{Protocol: "-1", Group: membersOf(w).ID}}
+	}, []string{"outgoing traffic to TCP 443"}},
+	"outgoing traffic to the group only, with endpoints in it": {func(w *store.World) {
+		withEndpoints(w)
+		for i := range w.VPCEndpoints {
+			w.VPCEndpoints[i].SecurityGroups = []string{membersOf(w).ID}
+		}
+		membersOf(w).Egress = []store.Rule{{Protocol: "-1", Group: membersOf(w).ID}}
+	}, nil},
+	"public subnets, and no gateway": {func(w *store.World) {
+		w.RouteTables[1].Routes = w.RouteTables[1].Routes[:1]
+		w.InternetGateways[0].VPC = ""
+	}, []string{"aws ec2 attach-internet-gateway"}},
+	"only HTTPS leaves": {func(w *store.World) {
+		membersOf(w).Egress = []store.Rule{{Protocol: "tcp", FromPort: 443, ToPort: 443, CIDR: "0.0.0.0/0"}}
+	}, []string{"outgoing traffic between nodes at tcp 2380"}},
+}
+
 func TestCheckNetwork(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the AWS CLI a hundred times")
@@ -929,186 +1116,8 @@ func TestCheckNetwork(t *testing.T) {
 		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 	good := sim.World()
-	entry := func(number int, egress, allow bool, protocol, cidr string, from, to int) store.ACLEntry {
-		return store.ACLEntry{
-			Number: number, Egress: egress, Allow: allow, Protocol: protocol, CIDR: netip.MustParsePrefix(cidr),
-			FromPort: from, ToPort: to,
-		}
-	}
-	// own gives the first node subnet, 10.0.16.0/20, an ACL of its own: entries in front of those that allow all.
-	own := func(entries ...store.ACLEntry) func(*store.World) {
-		return func(w *store.World) {
-			w.NetworkACLs = append(w.NetworkACLs, store.NetworkACL{
-				ID: "acl-0a0b0c0d0e0f00002", VPC: awssim.LabVPC, Subnets: []string{awssim.LabNodeSubnet(1)},
-				Entries: append(entries, store.AllowAll()...),
-			})
-		}
-	}
-	endpoints := func(w *store.World) {
-		w.RouteTables[0].Routes = w.RouteTables[0].Routes[:1]
-		for i, service := range []string{"ec2", "elasticloadbalancing", "sts"} {
-			w.VPCEndpoints = append(w.VPCEndpoints, store.VPCEndpoint{
-				ID: fmt.Sprintf("vpce-%d", i), VPC: awssim.LabVPC, Type: "Interface",
-				Service: "com.amazonaws.us-east-1." + service, PrivateDNS: true,
-				Subnets: []string{awssim.LabNodeSubnet(1)},
-			})
-		}
-	}
-	members := func(w *store.World) *store.SecurityGroup { return &w.SecurityGroups[1] }
-	tcp := func(from, to int, group string) store.Rule {
-		return store.Rule{Protocol: "tcp", FromPort: from, ToPort: to, Group: group}
-	}
 	warnings := []string{"nodes at the internet gateway", "a route to another VPC", "remote desktop"}
-	for name, c := range map[string]struct {
-		change func(*store.World)
-		want   []string // nothing is wrong if it is empty
-	}{
-		"no way out": {
-			func(w *store.World) { w.RouteTables[0].Routes = w.RouteTables[0].Routes[:1] },
-			[]string{"no default route, and no VPC endpoint of ec2, elasticloadbalancing, sts", "aws ec2 create-route"},
-		},
-		"endpoints": {endpoints, nil},
-		"endpoints, and an ACL for the VPC only": {
-			func(w *store.World) {
-				endpoints(w)
-				own()(w)
-				w.NetworkACLs[1].Entries = []store.ACLEntry{
-					entry(10, false, true, "-1", "10.0.0.0/16", 0, 0), entry(10, true, true, "-1", "10.0.0.0/16", 0, 0),
-				}
-			}, nil,
-		},
-		"only one endpoint is missing": {
-			func(w *store.World) {
-				endpoints(w)
-				w.VPCEndpoints = w.VPCEndpoints[:2]
-			},
-			[]string{"no VPC endpoint of sts\n", "nodes do not reach sts", "aws ec2 create-vpc-endpoint"},
-		},
-		"a route to another VPC": {
-			func(w *store.World) {
-				w.RouteTables[0].Routes[1] = store.Route{Destination: "10.1.0.0/16", Gateway: "vgw-0a0b0c0d0e0f00001"}
-			},
-			[]string{"no default route", "unless by other routes of the table"},
-		},
-		"a default route in two halves": {
-			func(w *store.World) {
-				first, second := w.RouteTables[0].Routes[1], w.RouteTables[0].Routes[1]
-				first.Destination, second.Destination = "0.0.0.0/1", "128.0.0.0/1"
-				w.RouteTables[0].Routes = append(w.RouteTables[0].Routes[:1], first, second)
-			}, nil,
-		},
-		"one table": {
-			func(w *store.World) {
-				w.RouteTables[0].Subnets = append(w.RouteTables[0].Subnets, w.RouteTables[1].Subnets...)
-				w.RouteTables = w.RouteTables[:1]
-			},
-			[]string{"aws ec2 create-route-table", "aws ec2 replace-route-table-association"},
-		},
-		"a deleted NAT gateway": {
-			func(w *store.World) { w.RouteTables[0].Routes[1].Blackhole = true },
-			[]string{"state blackhole", "aws ec2 replace-route"},
-		},
-		"nodes at the internet gateway": {
-			func(w *store.World) {
-				w.RouteTables[0].Routes[1] = store.Route{Destination: "0.0.0.0/0", Gateway: awssim.LabInternetGateway}
-			},
-			[]string{"auto_assign_public_ip", "replace-route"},
-		},
-		"public subnets behind NAT": {
-			func(w *store.World) { w.RouteTables[1].Routes[1] = w.RouteTables[0].Routes[1] },
-			[]string{"a default route to the VPC's internet gateway", "a default route to nat-"},
-		},
-		"ephemeral ports": {
-			own(
-				entry(90, false, true, "6", "10.0.0.0/16", 0, 65535),
-				entry(95, false, false, "6", "0.0.0.0/0", 40000, 50000),
-			),
-			[]string{"tcp 1024-65535 (answers to nodes and pods) from 0.0.0.0/0", "rule 95 denies it"},
-		},
-		"remote desktop": {
-			own(entry(90, false, false, "6", "0.0.0.0/0", 3389, 3389)),
-			[]string{"ingress rule 90 denies a few of these ports", "Delete the rule, or keep it"},
-		},
-		"only the ephemeral ports of Linux": {
-			own(
-				entry(90, false, true, "6", "10.0.0.0/16", 0, 65535),
-				entry(95, false, true, "6", "0.0.0.0/0", 32768, 65535),
-				entry(99, false, false, "6", "0.0.0.0/0", 0, 65535),
-			),
-			[]string{"tcp 1024-65535 (answers to nodes and pods) from 0.0.0.0/0", "rule 99 denies it"},
-		},
-		"ports of Services between node subnets": {
-			own(entry(95, false, false, "6", "10.0.32.0/20", 30000, 32767)),
-			[]string{"tcp 1024-65535 (answers to nodes and pods) from 10.0.32.0/20", "rule 95 denies it"},
-		},
-		"443 outward": {
-			own(entry(9, true, false, "6", "0.0.0.0/0", 443, 443)),
-			[]string{"tcp 443 (AWS and registries) to 0.0.0.0/0", "--rule-number 8 "},
-		},
-		"VXLAN between subnets": {
-			own(entry(50, false, false, "17", "10.0.32.0/20", 8000, 9000)),
-			[]string{"udp 8472 (VXLAN: packets between pods) from 10.0.32.0/20"},
-		},
-		"a blocked address of the internet": {own(entry(1, false, false, "-1", "203.0.113.7/32", 0, 0)), nil},
-		"another protocol":                  {own(entry(1, false, false, "17", "0.0.0.0/0", 40000, 50000)), nil},
-		"no rule for ports of Services": {
-			func(w *store.World) {
-				own()(w)
-				w.NetworkACLs[1].Entries = append(
-					w.NetworkACLs[1].Entries[1:], entry(10, false, true, "6", "0.0.0.0/0", 0, 29999),
-					entry(11, false, true, "6", "0.0.0.0/0", 32768, 65535),
-					entry(12, false, true, "17", "0.0.0.0/0", 0, 65535),
-				)
-			},
-			[]string{
-				"tcp 1024-65535 (answers to nodes and pods) from 0.0.0.0/0", "no rule allows it", "--rule-number 32766",
-			},
-		},
-		"single ports": {func(w *store.World) {
-			g := members(w)
-			g.Ingress = append(
-				g.Ingress[1:], tcp(6443, 6444, g.ID), tcp(2379, 2379, g.ID), tcp(2380, 2380, g.ID),
-				tcp(10250, 10250, g.ID), tcp(8853, 8853, g.ID),
-				store.Rule{Protocol: "udp", FromPort: 8472, ToPort: 8472, CIDR: "10.0.0.0/16"},
-			)
-		}, nil},
-		"no kubelets": {func(w *store.World) {
-			g := members(w)
-			g.Ingress = append(g.Ingress[1:], tcp(0, 10249, g.ID), tcp(10251, 65535, g.ID),
-				store.Rule{Protocol: "udp", FromPort: 8472, ToPort: 8472, CIDR: "10.0.0.0/19"})
-		}, []string{
-			"incoming traffic between nodes at tcp 10250", "API to kubelets",
-			"incoming traffic between nodes at udp 8472",
-		}},
-		"outgoing traffic to the group only": {func(w *store.World) {
-			members(w).Egress = []store.Rule{{Protocol: "-1", Group: members(w).ID}}
-		}, []string{"outgoing traffic to TCP 443"}},
-		"outgoing traffic to the VPC only": {func(w *store.World) {
-			members(w).Egress = []store.Rule{{Protocol: "-1", CIDR: "10.0.0.0/16"}}
-		}, []string{"outgoing traffic to TCP 443"}},
-		"outgoing traffic to the VPC only, with endpoints": {func(w *store.World) {
-			endpoints(w)
-			members(w).Egress = []store.Rule{{Protocol: "-1", CIDR: "10.0.0.0/16"}}
-		}, nil},
-		"outgoing traffic to the group only, with endpoints": {func(w *store.World) {
-			endpoints(w)
-			members(w).Egress = []store.Rule{{Protocol: "-1", Group: members(w).ID}}
-		}, []string{"outgoing traffic to TCP 443"}},
-		"outgoing traffic to the group only, with endpoints in it": {func(w *store.World) {
-			endpoints(w)
-			for i := range w.VPCEndpoints {
-				w.VPCEndpoints[i].SecurityGroups = []string{members(w).ID}
-			}
-			members(w).Egress = []store.Rule{{Protocol: "-1", Group: members(w).ID}}
-		}, nil},
-		"public subnets, and no gateway": {func(w *store.World) {
-			w.RouteTables[1].Routes = w.RouteTables[1].Routes[:1]
-			w.InternetGateways[0].VPC = ""
-		}, []string{"aws ec2 attach-internet-gateway"}},
-		"only HTTPS leaves": {func(w *store.World) {
-			members(w).Egress = []store.Rule{{Protocol: "tcp", FromPort: 443, ToPort: 443, CIDR: "0.0.0.0/0"}}
-		}, []string{"outgoing traffic between nodes at tcp 2380"}},
-	} {
+	for name, c := range networks {
 		t.Run(name, func(t *testing.T) {
 			w, err := good.Clone()
 			if err != nil {

@@ -63,7 +63,7 @@ type proof struct {
 }
 
 func TestAdmit(t *testing.T) {
-	s, control, worker, other, foreign, renamed, stopped := twoNodes(t)
+	s, control, worker, other, foreign, renamed, _ := twoNodes(t)
 	authority := (&aws.Provider{MetadataEndpoint: s.metadataFor(t, control.Address)}).NewAuthority("prod", nil)
 	now := time.Now()
 	good := prove(t, s, worker, "prod", "request", now)
@@ -195,6 +195,12 @@ func TestAdmit(t *testing.T) {
 			wantRefusal(t, err, attack.want)
 		})
 	}
+}
+
+// TestAdmitRoles: a cluster can name the roles that its nodes have.
+func TestAdmitRoles(t *testing.T) {
+	s, control, worker, _, _, renamed, _ := twoNodes(t)
+	now := time.Now()
 	for role, want := range map[string]string{
 		"kubernetes-worker":  "",
 		"kubernetes-control": "the role kubernetes-worker, and nodes have one of kubernetes-control",
@@ -215,24 +221,28 @@ func TestAdmit(t *testing.T) {
 			}
 		})
 	}
-	t.Run("stopped after it proved itself", func(t *testing.T) {
-		proof := prove(t, s, stopped, "prod", "request", now)
-		err := s.Update(func(w *store.World) error {
-			for i := range w.Instances {
-				if w.Instances[i].ID == stopped.ID {
-					w.Instances[i].State = store.Stopped
-				}
+}
+
+// TestAdmitStopped: an instance that has stopped since it proved itself is refused.
+func TestAdmitStopped(t *testing.T) {
+	s, control, _, _, _, _, stopped := twoNodes(t)
+	authority := (&aws.Provider{MetadataEndpoint: s.metadataFor(t, control.Address)}).NewAuthority("prod", nil)
+	proof := prove(t, s, stopped, "prod", "request", time.Now())
+	err := s.Update(func(w *store.World) error {
+		for i := range w.Instances {
+			if w.Instances[i].ID == stopped.ID {
+				w.Instances[i].State = store.Stopped
 			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
 		}
-		_, err = authority.Admit(
-			t.Context(), node.Application{Request: []byte("request"), Proof: proof, Peer: stopped.Address},
-		)
-		wantRefusal(t, err, "instance i-00000000000000006 is stopped")
+		return nil
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = authority.Admit(
+		t.Context(), node.Application{Request: []byte("request"), Proof: proof, Peer: stopped.Address},
+	)
+	wantRefusal(t, err, "instance i-00000000000000006 is stopped")
 }
 
 // TestVerificationsShareASession sends a hundred proofs that are refused, and two that are not: instance metadata,

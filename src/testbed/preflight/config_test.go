@@ -11,140 +11,144 @@ import (
 	"kubernetes-release/testbed/awssim/store"
 )
 
+const (
+	ccmRole       = "arn:aws:iam::" + awssim.LabAccount + ":role/ccm"
+	balancerGroup = "sg-0a0b0c0d0e0f00009"
+	withRoutes    = "RouteTableID = rtb-0a0b0c0d0e0f00001" // the table has no tag
+)
+
+// routingPolicy is the policy of a control VM whose cloud controller manager sets routes.
+var routingPolicy = aws.PolicyOptions{Role: preflight.Control, Cluster: "prod", CloudRoutes: true, VPC: awssim.LabVPC}
+
+// configurations are those of the cloud controller, and what makes the preflight fail or warn with them.
+var configurations = map[string]struct {
+	conf    string
+	prepare func(*store.World)
+	without func(*testing.T, *store.World) // makes it fail again
+	check   string                         // that then fails or warns
+	warns   bool
+	found   string
+	unused  []string // actions that the policy for the configuration does not have
+}{
+	"RouteTableID": {
+		conf: withRoutes, check: "other-permissions", found: "ec2:CreateRoute",
+		without: func(t *testing.T, w *store.World) { w.Roles[0].Policies = enforced(t, routingPolicy) },
+	},
+	"RouteTableID, no such table": {
+		conf: withRoutes, check: "cloud-routes-table", found: "none",
+		without: func(_ *testing.T, w *store.World) { w.RouteTables[0].ID = "rtb-0a0b0c0d0e0f00008" },
+	},
+	"VPC of another one's policy": {
+		conf: withRoutes, check: "security-group-permissions", found: "ec2:CreateSecurityGroup",
+		without: func(t *testing.T, w *store.World) {
+			w.Roles[0].Policies = enforced(
+				t, aws.PolicyOptions{Role: preflight.Control, Cluster: "prod", CloudRoutes: true, VPC: "vpc-1"},
+			)
+		},
+	},
+	"VPC and SubnetID": {
+		conf: withRoutes + "\nVPC = " + awssim.LabVPC + "\nSubnetID = " +
+			"subnet-0a0b0c0d0e0f00011\nKubernetesClusterID = prod",
+		check: "cloud-config-scope", found: awssim.LabVPC,
+		without: func(_ *testing.T, w *store.World) {
+			w.VPCs = append(w.VPCs, store.VPC{ID: "vpc-2", CIDR: netip.MustParsePrefix("127.78.0.0/16")})
+			w.Subnets = append(
+				w.Subnets,
+				store.Subnet{
+					ID: "subnet-2", VPC: "vpc-2", AvailabilityZone: "us-east-1a",
+					CIDR: netip.MustParsePrefix("127.78.0.0/20"),
+				},
+			)
+			own := &w.Instances[0]
+			own.Subnet, own.Address, own.SecurityGroups = "subnet-2", netip.MustParseAddr("127.78.0.9"), nil
+		},
+	},
+	"ElbSecurityGroup": {
+		conf: withRoutes + "\nElbSecurityGroup = " + balancerGroup, check: "load-balancer-security-group",
+		found: "InvalidGroup.NotFound",
+		prepare: func(w *store.World) {
+			w.SecurityGroups = append(
+				w.SecurityGroups, store.SecurityGroup{ID: balancerGroup, Name: "balancers", VPC: awssim.LabVPC},
+			)
+		},
+		without: func(_ *testing.T, w *store.World) { w.SecurityGroups = w.SecurityGroups[:1] },
+		unused:  []string{"ec2:CreateSecurityGroup", "ec2:CreateTags", "ec2:DeleteSecurityGroup"},
+	},
+	"ElbSecurityGroup of another VPC": {
+		conf: withRoutes + "\nElbSecurityGroup = " + balancerGroup, check: "load-balancer-security-group",
+		found: "belongs to vpc-2",
+		prepare: func(w *store.World) {
+			w.VPCs = append(w.VPCs, store.VPC{ID: "vpc-2", CIDR: netip.MustParsePrefix("127.78.0.0/16")})
+			w.SecurityGroups = append(
+				w.SecurityGroups, store.SecurityGroup{ID: balancerGroup, Name: "balancers", VPC: awssim.LabVPC},
+			)
+		},
+		without: func(_ *testing.T, w *store.World) { w.SecurityGroups[1].VPC = "vpc-2" },
+	},
+	"DisableSecurityGroupIngress": {
+		conf: withRoutes + "\nDisableSecurityGroupIngress = true", check: "node-ports", warns: true,
+		found: "none",
+		prepare: func(w *store.World) {
+			w.SecurityGroups[0].Ingress = append(
+				w.SecurityGroups[0].Ingress,
+				store.Rule{Protocol: "tcp", FromPort: 30000, ToPort: 32767, CIDR: "127.77.0.0/16"},
+			)
+		},
+		without: func(_ *testing.T, w *store.World) {
+			w.SecurityGroups[0].Ingress = w.SecurityGroups[0].Ingress[:1]
+		},
+	},
+	"DisableSecurityGroupIngress and ElbSecurityGroup": {
+		conf:  withRoutes + "\nDisableSecurityGroupIngress = true\nElbSecurityGroup = " + balancerGroup,
+		check: "node-ports", warns: true, found: "none",
+		prepare: func(w *store.World) {
+			w.SecurityGroups = append(
+				w.SecurityGroups, store.SecurityGroup{ID: balancerGroup, Name: "balancers", VPC: awssim.LabVPC},
+			)
+			w.SecurityGroups[0].Ingress = append(
+				w.SecurityGroups[0].Ingress, store.Rule{Protocol: "-1", Group: balancerGroup},
+			)
+		},
+		without: func(_ *testing.T, w *store.World) {
+			w.SecurityGroups[0].Ingress = w.SecurityGroups[0].Ingress[:1]
+		},
+		unused: []string{
+			"ec2:AuthorizeSecurityGroupIngress", "ec2:RevokeSecurityGroupIngress", "ec2:CreateSecurityGroup",
+		},
+	},
+	"RoleARN, trust": {
+		conf: withRoutes + "\nRoleARN = " + ccmRole, check: "assumed-role", found: "sts:AssumeRole",
+		without: func(_ *testing.T, w *store.World) { w.Roles[2].TrustedBy = nil },
+		unused:  []string{"ec2:CreateSecurityGroup", "elasticloadbalancing:CreateLoadBalancer"},
+	},
+	"RoleARN, permission to assume": {
+		conf: withRoutes + "\nRoleARN = " + ccmRole, check: "assumed-role", found: "sts:AssumeRole",
+		without: func(t *testing.T, w *store.World) { w.Roles[0].Policies = enforced(t, routingPolicy) },
+	},
+	"RoleARN, permissions of the role": {
+		conf: withRoutes + "\nRoleARN = " + ccmRole, check: "ec2-read-permissions",
+		found:   "ec2:DescribeInstances",
+		without: func(_ *testing.T, w *store.World) { w.Roles[2].Policies = nil },
+	},
+	"RoleARN, load balancers of the role": {
+		conf: withRoutes + "\nRoleARN = " + ccmRole, check: "load-balancer-write-permissions",
+		found: "no policy",
+		without: func(t *testing.T, w *store.World) {
+			w.Roles[2].Policies = enforced(t,
+				aws.PolicyOptions{Role: preflight.Control, Cluster: "prod", CloudRoutes: true, AssumedRole: true,
+					CloudConfig: []byte("[Global]\n" + withRoutes + "\nRoleARN = " + ccmRole + "\n")}, "elasticloadbalancing:CreateLoadBalancer")
+		},
+	},
+}
+
 // TestConfigurationAndPolicy checks a configuration and the policies together, as the simulator enforces them: with
 // those that are generated for the configuration the machine passes, and with others, or without what the configuration
 // names, it does not.
 func TestConfigurationAndPolicy(t *testing.T) {
-	const (
-		role     = "arn:aws:iam::" + awssim.LabAccount + ":role/ccm"
-		balancer = "sg-0a0b0c0d0e0f00009"
-		table    = "rtb-0a0b0c0d0e0f00001" // has no tag
-	)
-	own := aws.PolicyOptions{Role: preflight.Control, Cluster: "prod", CloudRoutes: true, VPC: awssim.LabVPC}
-	for name, test := range map[string]struct {
-		conf    string
-		prepare func(*store.World)
-		without func(*testing.T, *store.World) // makes it fail again
-		check   string                         // that then fails or warns
-		warns   bool
-		found   string
-		unused  []string // actions that the policy for the configuration does not have
-	}{
-		"RouteTableID": {
-			conf: "RouteTableID = " + table, check: "other-permissions", found: "ec2:CreateRoute",
-			without: func(_ *testing.T, w *store.World) { w.Roles[0].Policies = enforced(t, own) },
-		},
-		"RouteTableID, no such table": {
-			conf: "RouteTableID = " + table, check: "cloud-routes-table", found: "none",
-			without: func(_ *testing.T, w *store.World) { w.RouteTables[0].ID = "rtb-0a0b0c0d0e0f00008" },
-		},
-		"VPC of another one's policy": {
-			conf: "RouteTableID = " + table, check: "security-group-permissions", found: "ec2:CreateSecurityGroup",
-			without: func(_ *testing.T, w *store.World) {
-				w.Roles[0].Policies = enforced(
-					t, aws.PolicyOptions{Role: preflight.Control, Cluster: "prod", CloudRoutes: true, VPC: "vpc-1"},
-				)
-			},
-		},
-		"VPC and SubnetID": {
-			conf: "RouteTableID = " + table + "\nVPC = " + awssim.LabVPC + "\nSubnetID = " +
-				"subnet-0a0b0c0d0e0f00011\nKubernetesClusterID = prod",
-			check: "cloud-config-scope", found: awssim.LabVPC,
-			without: func(_ *testing.T, w *store.World) {
-				w.VPCs = append(w.VPCs, store.VPC{ID: "vpc-2", CIDR: netip.MustParsePrefix("127.78.0.0/16")})
-				w.Subnets = append(
-					w.Subnets,
-					store.Subnet{
-						ID: "subnet-2", VPC: "vpc-2", AvailabilityZone: "us-east-1a",
-						CIDR: netip.MustParsePrefix("127.78.0.0/20"),
-					},
-				)
-				own := &w.Instances[0]
-				own.Subnet, own.Address, own.SecurityGroups = "subnet-2", netip.MustParseAddr("127.78.0.9"), nil
-			},
-		},
-		"ElbSecurityGroup": {
-			conf: "RouteTableID = " + table + "\nElbSecurityGroup = " + balancer, check: "load-balancer-security-group",
-			found: "InvalidGroup.NotFound",
-			prepare: func(w *store.World) {
-				w.SecurityGroups = append(
-					w.SecurityGroups, store.SecurityGroup{ID: balancer, Name: "balancers", VPC: awssim.LabVPC},
-				)
-			},
-			without: func(_ *testing.T, w *store.World) { w.SecurityGroups = w.SecurityGroups[:1] },
-			unused:  []string{"ec2:CreateSecurityGroup", "ec2:CreateTags", "ec2:DeleteSecurityGroup"},
-		},
-		"ElbSecurityGroup of another VPC": {
-			conf: "RouteTableID = " + table + "\nElbSecurityGroup = " + balancer, check: "load-balancer-security-group",
-			found: "belongs to vpc-2",
-			prepare: func(w *store.World) {
-				w.VPCs = append(w.VPCs, store.VPC{ID: "vpc-2", CIDR: netip.MustParsePrefix("127.78.0.0/16")})
-				w.SecurityGroups = append(
-					w.SecurityGroups, store.SecurityGroup{ID: balancer, Name: "balancers", VPC: awssim.LabVPC},
-				)
-			},
-			without: func(_ *testing.T, w *store.World) { w.SecurityGroups[1].VPC = "vpc-2" },
-		},
-		"DisableSecurityGroupIngress": {
-			conf: "RouteTableID = " + table + "\nDisableSecurityGroupIngress = true", check: "node-ports", warns: true,
-			found: "none",
-			prepare: func(w *store.World) {
-				w.SecurityGroups[0].Ingress = append(
-					w.SecurityGroups[0].Ingress,
-					store.Rule{Protocol: "tcp", FromPort: 30000, ToPort: 32767, CIDR: "127.77.0.0/16"},
-				)
-			},
-			without: func(_ *testing.T, w *store.World) {
-				w.SecurityGroups[0].Ingress = w.SecurityGroups[0].Ingress[:1]
-			},
-		},
-		"DisableSecurityGroupIngress and ElbSecurityGroup": {
-			conf:  "RouteTableID = " + table + "\nDisableSecurityGroupIngress = true\nElbSecurityGroup = " + balancer,
-			check: "node-ports", warns: true, found: "none",
-			prepare: func(w *store.World) {
-				w.SecurityGroups = append(
-					w.SecurityGroups, store.SecurityGroup{ID: balancer, Name: "balancers", VPC: awssim.LabVPC},
-				)
-				w.SecurityGroups[0].Ingress = append(
-					w.SecurityGroups[0].Ingress, store.Rule{Protocol: "-1", Group: balancer},
-				)
-			},
-			without: func(_ *testing.T, w *store.World) {
-				w.SecurityGroups[0].Ingress = w.SecurityGroups[0].Ingress[:1]
-			},
-			unused: []string{
-				"ec2:AuthorizeSecurityGroupIngress", "ec2:RevokeSecurityGroupIngress", "ec2:CreateSecurityGroup",
-			},
-		},
-		"RoleARN, trust": {
-			conf: "RouteTableID = " + table + "\nRoleARN = " + role, check: "assumed-role", found: "sts:AssumeRole",
-			without: func(_ *testing.T, w *store.World) { w.Roles[2].TrustedBy = nil },
-			unused:  []string{"ec2:CreateSecurityGroup", "elasticloadbalancing:CreateLoadBalancer"},
-		},
-		"RoleARN, permission to assume": {
-			conf: "RouteTableID = " + table + "\nRoleARN = " + role, check: "assumed-role", found: "sts:AssumeRole",
-			without: func(_ *testing.T, w *store.World) { w.Roles[0].Policies = enforced(t, own) },
-		},
-		"RoleARN, permissions of the role": {
-			conf: "RouteTableID = " + table + "\nRoleARN = " + role, check: "ec2-read-permissions",
-			found:   "ec2:DescribeInstances",
-			without: func(_ *testing.T, w *store.World) { w.Roles[2].Policies = nil },
-		},
-		"RoleARN, load balancers of the role": {
-			conf: "RouteTableID = " + table + "\nRoleARN = " + role, check: "load-balancer-write-permissions",
-			found: "no policy",
-			without: func(_ *testing.T, w *store.World) {
-				w.Roles[2].Policies = enforced(t,
-					aws.PolicyOptions{Role: preflight.Control, Cluster: "prod", CloudRoutes: true, AssumedRole: true,
-						CloudConfig: []byte(
-							"[Global]\nRouteTableID = " + table + "\nRoleARN = " + role + "\n",
-						)}, "elasticloadbalancing:CreateLoadBalancer")
-			},
-		},
-	} {
+	for name, test := range configurations {
 		t.Run(name, func(t *testing.T) {
 			conf := "[Global]\n" + test.conf + "\n"
-			configured := own
+			configured := routingPolicy
 			configured.CloudConfig = []byte(conf)
 			off := false
 			run := func(without bool) (*preflight.Report, preflight.Result) {

@@ -117,21 +117,20 @@ func nodeIdentity(t *testing.T, node string) string {
 	return identity
 }
 
-// checkAudit tries what an attacker with the credentials of a node, of a component or without any would. Each
-// refusal and each access to a secret must be in the audit log, without contents. What everybody may do all the time
-// must not be.
-func checkAudit(t *testing.T) {
-	t.Helper()
-	node := nodeIdentity(t, "worker-1")
+// auditedCall is a request, its answer, and whether it is in the audit log.
+type auditedCall struct {
+	name, identity, method, path, body string
+	code                               int
+	logged                             bool
+}
+
+// auditedCalls are those of nodes, components, and clients without credentials.
+func auditedCalls(node string) []auditedCall {
 	component := func(job string) string { return "/var/vcap/jobs/" + job + "/config/client" }
 	lease := `{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": ` +
 		`"kube-controller-manager"}}`
 	review := `{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": "stolen"}}`
-	calls := []struct {
-		name, identity, method, path, body string
-		code                               int
-		logged                             bool
-	}{
+	return []auditedCall{
 		{"node reads another node's secret", node, "GET", "/api/v1/namespaces/default/secrets/hidden", "", 403, true},
 		{"node lists all secrets", node, "GET", "/api/v1/secrets", "", 403, true},
 		{"node watches all secrets", node, "GET", "/api/v1/secrets?watch=1", "", 403, true},
@@ -244,6 +243,14 @@ func checkAudit(t *testing.T) {
 		},
 		{"node discovers the API", node, "GET", "/apis", "", 200, false},
 	}
+}
+
+// checkAudit tries what an attacker with the credentials of a node, of a component or without any would. Each
+// refusal and each access to a secret must be in the audit log, without contents. What everybody may do all the time
+// must not be.
+func checkAudit(t *testing.T) {
+	t.Helper()
+	calls := auditedCalls(nodeIdentity(t, "worker-1"))
 	for _, c := range calls {
 		if code := call(t, c.name, c.identity, c.method, c.path, c.body); code != fmt.Sprint(c.code) {
 			t.Errorf("%s: %s %s answers %s, want %d", c.name, c.method, c.path, code, c.code)

@@ -322,207 +322,209 @@ func TestEverythingPasses(t *testing.T) {
 	}
 }
 
+// mistakes are changes of a world without findings, and what its check finds then.
+var mistakes = []struct {
+	name, check string
+	status      preflight.Status
+	change      func(*world)
+	want        []string
+}{
+	{"unknown key", "cloud-config", preflight.Failed, func(w *world) { w.config["pasword"] = "x" }, []string{
+		"pasword", "password",
+	}},
+	{"unknown section", "cloud-config", preflight.Failed, func(w *world) {
+		w.other = map[string]any{"virtualcenter": map[string]any{}}
+	}, []string{"virtualcenter"}},
+	{"no password", "cloud-config", preflight.Failed, func(w *world) { w.config["password"] = "" }, []string{
+		"password of the vCenter is empty",
+	}},
+	{"several servers", "cloud-config", preflight.Failed, func(w *world) {
+		w.other = map[string]any{"vcenter": map[string]any{"a": w.config, "b": w.config}}
+	}, []string{"2 vCenter servers (a, b)", "none joins without an answer"}},
+	{"password in a Secret", "cloud-config", preflight.Failed, func(w *world) {
+		w.config["secretName"], w.config["secretNamespace"] = "vcenter", "kube-system"
+	}, []string{"in a Secret", "none joins without an answer"}},
+	{"failing login", "vcenter-login", preflight.Failed, func(w *world) { w.fail("Login", -1) }, []string{"503"}},
+	{"failing search", "vm-known", preflight.Failed, func(w *world) { w.fail("FindByUuid", -1) }, []string{
+		vmUUID, "503", "does not initialize the node",
+	}},
+	{"closed port", "vcenter-connection", preflight.Failed, func(w *world) {
+		w.config["port"] = json.RawMessage("1")
+	}, []string{"127.0.0.1:1", "connection refused"}},
+	{"wrong CA", "vcenter-connection", preflight.Failed, func(w *world) {
+		w.start()
+		w.ca = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.certificate().Certificate[0]})
+	}, []string{"vcenter.example", "SHA-256", "a CA of caFile"}},
+	{
+		"wrong name",
+		"vcenter-connection",
+		preflight.Failed,
+		func(w *world) { w.config["server"] = "localhost" },
+		[]string{
+			"127.0.0.1", "localhost", "for the name of the server",
+		},
+	},
+	{"wrong thumbprint", "vcenter-connection", preflight.Failed, func(w *world) {
+		w.config["thumbprint"] = strings.Repeat("AA:", 31) + "AA"
+	}, []string{"AA:AA", "SHA-256", "does not match"}},
+	{"expired certificate", "vcenter-connection", preflight.Failed, func(w *world) {
+		w.expires = time.Now().Add(-time.Minute)
+	}, []string{"expired", "vcenter.example"}},
+	{
+		"unverified",
+		"vcenter-connection",
+		preflight.Warned,
+		func(w *world) { w.config["insecureFlag"] = true },
+		[]string{
+			"any server is believed",
+		},
+	},
+	{"certificate expires", "vcenter-certificate", preflight.Warned, func(w *world) {
+		w.expires = time.Now().Add(29 * 24 * time.Hour)
+	}, []string{"another 30 days", "renew"}},
+	{
+		"wrong user",
+		"vcenter-login",
+		preflight.Failed,
+		func(w *world) { w.config["user"] = "nobody@vsphere.local" },
+		[]string{
+			"nobody@vsphere.local", "InvalidLogin",
+		},
+	},
+	{
+		"user without a domain",
+		"vcenter-login",
+		preflight.Failed,
+		func(w *world) { w.config["user"] = "kubernetes" },
+		[]string{
+			"no domain", "kubernetes@vsphere.local",
+		},
+	},
+	{"clock ahead", "clock", preflight.Warned, func(w *world) {
+		w.runner.Now = func() time.Time { return time.Now().Add(2 * time.Minute) }
+	}, []string{"2m0s ahead of vCenter's", "chronyc"}},
+	{"clock behind", "clock", preflight.Warned, func(w *world) {
+		w.runner.Now = func() time.Time { return time.Now().Add(-2 * time.Minute) }
+	}, []string{"2m0s behind vCenter's"}},
+	{"other vCenter", "vm-known", preflight.Failed, func(w *world) { w.vm.Config.Uuid = "another" }, []string{
+		vmUUID, user, "-vm.uuid=" + vmUUID,
+	}},
+	{"other datacenter", "vm-datacenter", preflight.Failed, func(w *world) {
+		w.config["datacenters"] = []string{"DC1", "DC00"}
+	}, []string{"DC1, DC00", "it is in /DC0"}},
+	{"no tools", "vm-guest", preflight.Failed, func(w *world) { w.vm.Guest.HostName = "" }, []string{
+		"host name", "open-vm-tools",
+	}},
+	{"other address", "vm-guest", preflight.Failed, func(w *world) {
+		w.vm.Guest.Net[0].IpAddress = []string{"192.0.2.7"}
+	}, []string{address, "only [192.0.2.7]"}},
+	{"address of the second adapter", "vm-guest", preflight.Failed, secondAdapter, []string{
+		address, "nodes.internalNetworkSubnetCidr",
+	}},
+	{
+		"address of no adapter",
+		"vm-guest",
+		preflight.Failed,
+		func(w *world) { w.vm.Guest.Net[0].DeviceConfigId = -1 },
+		[]string{
+			address, "no address",
+		},
+	},
+	{"datastore lost", "datastores", preflight.Failed, func(w *world) {
+		w.datastore().Summary.Accessible = false
+	}, []string{"LocalDS_0", "no host reaches it"}},
+	{"datastore lost on one host", "datastores", preflight.Failed, func(w *world) {
+		for i := range w.datastore().Host {
+			mount := &w.datastore().Host[i]
+			lost := mount.Key == *w.vm.Runtime.Host
+			mount.MountInfo.Accessible = types.NewBool(!lost)
+			mount.MountInfo.InaccessibleReason = "PermanentDeviceLoss"
+		}
+	}, []string{"LocalDS_0", "PermanentDeviceLoss", "DC0_C0_H"}},
+	{"no disk UUIDs", "disk-uuid", preflight.Warned, func(w *world) {
+		w.vm.Config.Flags.DiskUuidEnabled = nil
+	}, []string{"disk.EnableUUID = TRUE", "vmx_options", "/DC0/vm/DC0_C0_RP0_VM0"}},
+	{
+		"old hardware",
+		"hardware-version",
+		preflight.Warned,
+		func(w *world) { w.vm.Config.Version = "vmx-13" },
+		[]string{
+			"vmx-13", "15",
+		},
+	},
+	{"no privilege on the folder", "read-privileges", preflight.Failed, func(w *world) {
+		w.denied["ClusterComputeResource System.Read"] = true
+	}, []string{"ClusterComputeResource /DC0/host/DC0_C0", "System.Read", user, "-role ReadOnly '/DC0/host"}},
+	{"no view of the folder of the datacenter", "read-privileges", preflight.Failed, func(w *world) {
+		w.labels = map[string]any{"zone": "k8s-zone", "region": "k8s-region"}
+		folder := w.intoFolder("Prod")
+		w.denied[folder+" System.Read"], w.denied[folder+" System.View"] = true, true
+	}, []string{"Folder /Prod", "the privilege System.View"}},
+	{"no privilege for disks", "storage-privileges", preflight.Warned, func(w *world) {
+		w.denied["VirtualMachine VirtualMachine.Config.AddExistingDisk"] = true
+		w.denied["Datastore Datastore.FileManagement"] = true
+	}, []string{"VirtualMachine.Config.AddExistingDisk", "Datastore.FileManagement", "/DC0/datastore/LocalDS_0"}},
+	{"no privilege at the root", "storage-privileges", preflight.Warned, func(w *world) {
+		w.denied[w.model.ServiceContent.RootFolder.Value+" Cns.Searchable"] = true
+	}, []string{"Folder /", "Cns.Searchable"}},
+	{"no privilege for disks with the driver", "storage-privileges", preflight.Failed, func(w *world) {
+		w.volumes(nil)
+		w.denied["VirtualMachine VirtualMachine.Config.AddExistingDisk"] = true
+	}, []string{"VirtualMachine.Config.AddExistingDisk"}},
+	{"a user who can only read with the driver", "storage-privileges", preflight.Failed, func(w *world) {
+		w.volumes(nil)
+		w.denyStorage()
+	}, []string{
+		"VirtualMachine.Config.AddExistingDisk", "VirtualMachine.Config.AddRemoveDevice",
+		"Datastore.FileManagement", "Cns.Searchable", "StorageProfile.View",
+	}},
+	{"no privilege on the datastore of a class", "storage-privileges", preflight.Failed, func(w *world) {
+		w.volumes(map[string]string{"datastoreurl": w.otherStore().Summary.Url})
+		w.denied[w.otherStore().Self.Value+" Datastore.FileManagement"] = true
+	}, []string{"Datastore ", "LocalDS_1", "Datastore.FileManagement"}},
+	{"no privilege on the VM's datastore, with another in one class", "storage-privileges", preflight.Failed,
+		func(w *world) {
+			w.volumes(map[string]string{"datastoreurl": w.otherStore().Summary.Url})
+			w.question.Config.StorageParameters["any"] = map[string]string{}
+			w.denied[w.datastore().Self.Value+" Datastore.FileManagement"] = true
+		}, []string{"Datastore ", "LocalDS_0", "Datastore.FileManagement"}},
+	{"no disk UUIDs with the driver", "disk-uuid", preflight.Failed, func(w *world) {
+		w.volumes(nil)
+		w.vm.Config.Flags.DiskUuidEnabled = nil
+	}, []string{"disk.EnableUUID = TRUE"}},
+	{"no such datastore", "storage-classes", preflight.Failed, func(w *world) {
+		w.otherStore()
+		w.volumes(map[string]string{"datastoreurl": "ds:///vmfs/volumes/other"})
+	}, []string{
+		"StorageClass fast", "ds:///vmfs/volumes/other in one of the datacenters DC0",
+		"did you mean ds:///vmfs/volumes/other/?", "parameters.datastoreurl", "csi-driver-image",
+	}},
+	{"datastore of another datacenter", "storage-classes", preflight.Failed, func(w *world) {
+		w.config["datacenters"] = []string{"/DC1"}
+		w.volumes(map[string]string{"datastoreurl": w.otherStore().Summary.Url})
+	}, []string{"LocalDS_1 is in DC0", "add DC0 to datacenters"}},
+	{"datastore of a class is lost", "storage-classes", preflight.Failed, func(w *world) {
+		w.volumes(map[string]string{"datastoreurl": w.otherStore().Summary.Url})
+		w.otherStore().Summary.Accessible = false
+	}, []string{"no host reaches LocalDS_1"}},
+	{"no such policy", "storage-classes", preflight.Failed, func(w *world) {
+		w.volumes(map[string]string{"storagepolicyname": "vSAN Default Storage Polcy"})
+	}, []string{"StorageClass fast", "did you mean vSAN Default Storage Policy?", "parameters.storagepolicyname"}},
+	{"no zone", "zone-tags", preflight.Failed, func(w *world) {
+		w.labels = map[string]any{"zone": "k8s-zone", "region": "k8s-region"}
+		w.tag("k8s-region", "r1", "Datacenter", "DC0")
+	}, []string{"k8s-zone", "labels.zone", "none on the host"}},
+	{"only a zone", "zone-tags", preflight.Failed, func(w *world) {
+		w.labels = map[string]any{"zone": "k8s-zone"}
+		w.tag("k8s-zone", "z1", "ClusterComputeResource", "DC0_C0")
+	}, []string{"labels.region", "for both"}},
+}
+
 // TestFindings breaks one thing at a time. Every check has a case.
 func TestFindings(t *testing.T) {
-	tests := []struct {
-		name, check string
-		status      preflight.Status
-		change      func(*world)
-		want        []string
-	}{
-		{"unknown key", "cloud-config", preflight.Failed, func(w *world) { w.config["pasword"] = "x" }, []string{
-			"pasword", "password",
-		}},
-		{"unknown section", "cloud-config", preflight.Failed, func(w *world) {
-			w.other = map[string]any{"virtualcenter": map[string]any{}}
-		}, []string{"virtualcenter"}},
-		{"no password", "cloud-config", preflight.Failed, func(w *world) { w.config["password"] = "" }, []string{
-			"password of the vCenter is empty",
-		}},
-		{"several servers", "cloud-config", preflight.Failed, func(w *world) {
-			w.other = map[string]any{"vcenter": map[string]any{"a": w.config, "b": w.config}}
-		}, []string{"2 vCenter servers (a, b)", "none joins without an answer"}},
-		{"password in a Secret", "cloud-config", preflight.Failed, func(w *world) {
-			w.config["secretName"], w.config["secretNamespace"] = "vcenter", "kube-system"
-		}, []string{"in a Secret", "none joins without an answer"}},
-		{"failing login", "vcenter-login", preflight.Failed, func(w *world) { w.fail("Login", -1) }, []string{"503"}},
-		{"failing search", "vm-known", preflight.Failed, func(w *world) { w.fail("FindByUuid", -1) }, []string{
-			vmUUID, "503", "does not initialize the node",
-		}},
-		{"closed port", "vcenter-connection", preflight.Failed, func(w *world) {
-			w.config["port"] = json.RawMessage("1")
-		}, []string{"127.0.0.1:1", "connection refused"}},
-		{"wrong CA", "vcenter-connection", preflight.Failed, func(w *world) {
-			w.start()
-			w.ca = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.certificate().Certificate[0]})
-		}, []string{"vcenter.example", "SHA-256", "a CA of caFile"}},
-		{
-			"wrong name",
-			"vcenter-connection",
-			preflight.Failed,
-			func(w *world) { w.config["server"] = "localhost" },
-			[]string{
-				"127.0.0.1", "localhost", "for the name of the server",
-			},
-		},
-		{"wrong thumbprint", "vcenter-connection", preflight.Failed, func(w *world) {
-			w.config["thumbprint"] = strings.Repeat("AA:", 31) + "AA"
-		}, []string{"AA:AA", "SHA-256", "does not match"}},
-		{"expired certificate", "vcenter-connection", preflight.Failed, func(w *world) {
-			w.expires = time.Now().Add(-time.Minute)
-		}, []string{"expired", "vcenter.example"}},
-		{
-			"unverified",
-			"vcenter-connection",
-			preflight.Warned,
-			func(w *world) { w.config["insecureFlag"] = true },
-			[]string{
-				"any server is believed",
-			},
-		},
-		{"certificate expires", "vcenter-certificate", preflight.Warned, func(w *world) {
-			w.expires = time.Now().Add(29 * 24 * time.Hour)
-		}, []string{"another 30 days", "renew"}},
-		{
-			"wrong user",
-			"vcenter-login",
-			preflight.Failed,
-			func(w *world) { w.config["user"] = "nobody@vsphere.local" },
-			[]string{
-				"nobody@vsphere.local", "InvalidLogin",
-			},
-		},
-		{
-			"user without a domain",
-			"vcenter-login",
-			preflight.Failed,
-			func(w *world) { w.config["user"] = "kubernetes" },
-			[]string{
-				"no domain", "kubernetes@vsphere.local",
-			},
-		},
-		{"clock ahead", "clock", preflight.Warned, func(w *world) {
-			w.runner.Now = func() time.Time { return time.Now().Add(2 * time.Minute) }
-		}, []string{"2m0s ahead of vCenter's", "chronyc"}},
-		{"clock behind", "clock", preflight.Warned, func(w *world) {
-			w.runner.Now = func() time.Time { return time.Now().Add(-2 * time.Minute) }
-		}, []string{"2m0s behind vCenter's"}},
-		{"other vCenter", "vm-known", preflight.Failed, func(w *world) { w.vm.Config.Uuid = "another" }, []string{
-			vmUUID, user, "-vm.uuid=" + vmUUID,
-		}},
-		{"other datacenter", "vm-datacenter", preflight.Failed, func(w *world) {
-			w.config["datacenters"] = []string{"DC1", "DC00"}
-		}, []string{"DC1, DC00", "it is in /DC0"}},
-		{"no tools", "vm-guest", preflight.Failed, func(w *world) { w.vm.Guest.HostName = "" }, []string{
-			"host name", "open-vm-tools",
-		}},
-		{"other address", "vm-guest", preflight.Failed, func(w *world) {
-			w.vm.Guest.Net[0].IpAddress = []string{"192.0.2.7"}
-		}, []string{address, "only [192.0.2.7]"}},
-		{"address of the second adapter", "vm-guest", preflight.Failed, secondAdapter, []string{
-			address, "nodes.internalNetworkSubnetCidr",
-		}},
-		{
-			"address of no adapter",
-			"vm-guest",
-			preflight.Failed,
-			func(w *world) { w.vm.Guest.Net[0].DeviceConfigId = -1 },
-			[]string{
-				address, "no address",
-			},
-		},
-		{"datastore lost", "datastores", preflight.Failed, func(w *world) {
-			w.datastore().Summary.Accessible = false
-		}, []string{"LocalDS_0", "no host reaches it"}},
-		{"datastore lost on one host", "datastores", preflight.Failed, func(w *world) {
-			for i := range w.datastore().Host {
-				mount := &w.datastore().Host[i]
-				lost := mount.Key == *w.vm.Runtime.Host
-				mount.MountInfo.Accessible = types.NewBool(!lost)
-				mount.MountInfo.InaccessibleReason = "PermanentDeviceLoss"
-			}
-		}, []string{"LocalDS_0", "PermanentDeviceLoss", "DC0_C0_H"}},
-		{"no disk UUIDs", "disk-uuid", preflight.Warned, func(w *world) {
-			w.vm.Config.Flags.DiskUuidEnabled = nil
-		}, []string{"disk.EnableUUID = TRUE", "vmx_options", "/DC0/vm/DC0_C0_RP0_VM0"}},
-		{
-			"old hardware",
-			"hardware-version",
-			preflight.Warned,
-			func(w *world) { w.vm.Config.Version = "vmx-13" },
-			[]string{
-				"vmx-13", "15",
-			},
-		},
-		{"no privilege on the folder", "read-privileges", preflight.Failed, func(w *world) {
-			w.denied["ClusterComputeResource System.Read"] = true
-		}, []string{"ClusterComputeResource /DC0/host/DC0_C0", "System.Read", user, "-role ReadOnly '/DC0/host"}},
-		{"no view of the folder of the datacenter", "read-privileges", preflight.Failed, func(w *world) {
-			w.labels = map[string]any{"zone": "k8s-zone", "region": "k8s-region"}
-			folder := w.intoFolder("Prod")
-			w.denied[folder+" System.Read"], w.denied[folder+" System.View"] = true, true
-		}, []string{"Folder /Prod", "the privilege System.View"}},
-		{"no privilege for disks", "storage-privileges", preflight.Warned, func(w *world) {
-			w.denied["VirtualMachine VirtualMachine.Config.AddExistingDisk"] = true
-			w.denied["Datastore Datastore.FileManagement"] = true
-		}, []string{"VirtualMachine.Config.AddExistingDisk", "Datastore.FileManagement", "/DC0/datastore/LocalDS_0"}},
-		{"no privilege at the root", "storage-privileges", preflight.Warned, func(w *world) {
-			w.denied[w.model.ServiceContent.RootFolder.Value+" Cns.Searchable"] = true
-		}, []string{"Folder /", "Cns.Searchable"}},
-		{"no privilege for disks with the driver", "storage-privileges", preflight.Failed, func(w *world) {
-			w.volumes(nil)
-			w.denied["VirtualMachine VirtualMachine.Config.AddExistingDisk"] = true
-		}, []string{"VirtualMachine.Config.AddExistingDisk"}},
-		{"a user who can only read with the driver", "storage-privileges", preflight.Failed, func(w *world) {
-			w.volumes(nil)
-			w.denyStorage()
-		}, []string{
-			"VirtualMachine.Config.AddExistingDisk", "VirtualMachine.Config.AddRemoveDevice",
-			"Datastore.FileManagement", "Cns.Searchable", "StorageProfile.View",
-		}},
-		{"no privilege on the datastore of a class", "storage-privileges", preflight.Failed, func(w *world) {
-			w.volumes(map[string]string{"datastoreurl": w.otherStore().Summary.Url})
-			w.denied[w.otherStore().Self.Value+" Datastore.FileManagement"] = true
-		}, []string{"Datastore ", "LocalDS_1", "Datastore.FileManagement"}},
-		{"no privilege on the VM's datastore, with another in one class", "storage-privileges", preflight.Failed,
-			func(w *world) {
-				w.volumes(map[string]string{"datastoreurl": w.otherStore().Summary.Url})
-				w.question.Config.StorageParameters["any"] = map[string]string{}
-				w.denied[w.datastore().Self.Value+" Datastore.FileManagement"] = true
-			}, []string{"Datastore ", "LocalDS_0", "Datastore.FileManagement"}},
-		{"no disk UUIDs with the driver", "disk-uuid", preflight.Failed, func(w *world) {
-			w.volumes(nil)
-			w.vm.Config.Flags.DiskUuidEnabled = nil
-		}, []string{"disk.EnableUUID = TRUE"}},
-		{"no such datastore", "storage-classes", preflight.Failed, func(w *world) {
-			w.otherStore()
-			w.volumes(map[string]string{"datastoreurl": "ds:///vmfs/volumes/other"})
-		}, []string{
-			"StorageClass fast", "ds:///vmfs/volumes/other in one of the datacenters DC0",
-			"did you mean ds:///vmfs/volumes/other/?", "parameters.datastoreurl", "csi-driver-image",
-		}},
-		{"datastore of another datacenter", "storage-classes", preflight.Failed, func(w *world) {
-			w.config["datacenters"] = []string{"/DC1"}
-			w.volumes(map[string]string{"datastoreurl": w.otherStore().Summary.Url})
-		}, []string{"LocalDS_1 is in DC0", "add DC0 to datacenters"}},
-		{"datastore of a class is lost", "storage-classes", preflight.Failed, func(w *world) {
-			w.volumes(map[string]string{"datastoreurl": w.otherStore().Summary.Url})
-			w.otherStore().Summary.Accessible = false
-		}, []string{"no host reaches LocalDS_1"}},
-		{"no such policy", "storage-classes", preflight.Failed, func(w *world) {
-			w.volumes(map[string]string{"storagepolicyname": "vSAN Default Storage Polcy"})
-		}, []string{"StorageClass fast", "did you mean vSAN Default Storage Policy?", "parameters.storagepolicyname"}},
-		{"no zone", "zone-tags", preflight.Failed, func(w *world) {
-			w.labels = map[string]any{"zone": "k8s-zone", "region": "k8s-region"}
-			w.tag("k8s-region", "r1", "Datacenter", "DC0")
-		}, []string{"k8s-zone", "labels.zone", "none on the host"}},
-		{"only a zone", "zone-tags", preflight.Failed, func(w *world) {
-			w.labels = map[string]any{"zone": "k8s-zone"}
-			w.tag("k8s-zone", "z1", "ClusterComputeResource", "DC0_C0")
-		}, []string{"labels.region", "for both"}},
-	}
 	covered := map[string]bool{"vm-uuid": true} // cloud/vsphere/provider_test.go
-	for _, test := range tests {
+	for _, test := range mistakes {
 		covered[test.check] = true
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t)
