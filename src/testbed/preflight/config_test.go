@@ -136,7 +136,8 @@ var configurations = map[string]struct {
 		without: func(t *testing.T, w *store.World) {
 			w.Roles[2].Policies = enforced(t,
 				aws.PolicyOptions{Role: preflight.Control, Cluster: "prod", CloudRoutes: true, AssumedRole: true,
-					CloudConfig: []byte("[Global]\n" + withRoutes + "\nRoleARN = " + ccmRole + "\n")}, "elasticloadbalancing:CreateLoadBalancer")
+					CloudConfig: []byte("[Global]\n" + withRoutes + "\nRoleARN = " + ccmRole + "\n"),
+				}, "elasticloadbalancing:CreateLoadBalancer")
 		},
 	},
 }
