@@ -23,8 +23,8 @@ import (
 	"kubernetes-release/cloud/aws/leftbehind"
 	"kubernetes-release/cloud/aws/metadata"
 	"kubernetes-release/cloud/aws/resource"
+	"kubernetes-release/cloud/owners"
 	"kubernetes-release/internal/poll"
-	"kubernetes-release/kubeconfig"
 	"kubernetes-release/node"
 	"kubernetes-release/preflight"
 )
@@ -315,12 +315,12 @@ func (g *Gatherer) gatherEC2(ctx context.Context, wanted facts.Source) {
 }
 
 // sweep looks for what is left behind. It lists the cluster's objects as the kubelet, which may list Services, or as
-// the AWS Load Balancer Controller, which may list its Ingresses and Gateways too.
+// the AWS Load Balancer Controller, which may list its Ingresses and Gateways too, the latter where it serves them.
 func (g *Gatherer) sweep(ctx context.Context, vpc string, groups []string) ([]leftbehind.Thing, error) {
 	r := g.Facts.Request
-	path, controller := r.NodeKubeconfig, r.LoadBalancerKubeconfig != ""
-	if controller {
-		path = r.LoadBalancerKubeconfig
+	path, others := r.NodeKubeconfig, []owners.Kind(nil)
+	if r.LoadBalancerKubeconfig != "" {
+		path, others = r.LoadBalancerKubeconfig, []owners.Kind{owners.Ingresses, owners.Gateways}
 	}
 	switch {
 	case vpc == "":
@@ -328,22 +328,13 @@ func (g *Gatherer) sweep(ctx context.Context, vpc string, groups []string) ([]le
 	case path == "":
 		return nil, awserr.NotAsked("there is no kubeconfig")
 	}
-	client, err := kubeconfig.APIClient(path)
+	list, err := owners.As(path, others...)
 	if err != nil {
 		return nil, err
 	}
-	defer client.HTTP.CloseIdleConnections()
-	owners := func(ctx context.Context) (leftbehind.Owners, error) {
-		ctx, cancel := context.WithTimeout(ctx, listTimeout)
-		defer cancel()
-		return leftbehind.ListOwners(ctx, client, controller)
-	}
 	cluster := leftbehind.Cluster{Name: r.Cluster, VPC: vpc, Groups: groups}
-	return leftbehind.Sweep(ctx, g.api, owners, cluster, g.environment.Now())
+	return leftbehind.Sweep(ctx, g.api, list, cluster, g.environment.Now())
 }
-
-// listTimeout limits listing the objects of the cluster.
-const listTimeout = 30 * time.Second
 
 // describeClusterTables returns the route tables that the cloud controller chooses from for pod routes.
 func (g *Gatherer) describeClusterTables(ctx context.Context) (resource.RouteTables, error) {

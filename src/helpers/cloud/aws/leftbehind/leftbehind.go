@@ -12,6 +12,7 @@ import (
 
 	"kubernetes-release/cloud/aws/awserr"
 	"kubernetes-release/cloud/aws/clustertags"
+	"kubernetes-release/cloud/owners"
 )
 
 // Account is what a VPC has for load balancers, whoever has created it.
@@ -87,24 +88,17 @@ func (e *CallError) Error() string { return e.Action + ": " + awserr.Describe(e.
 
 func (e *CallError) Unwrap() error { return e.Err }
 
-// Sweep asks AWS and the cluster, and changes nothing. It asks for owners before and after: an object may be created or
-// deleted in the meantime, and its controller takes away all that it has before the object disappears.
-func Sweep(
-	ctx context.Context, aws API, owners func(context.Context) (Owners, error), cluster Cluster, now time.Time,
-) ([]Thing, error) {
-	before, err := owners(ctx)
+// Sweep asks AWS and the cluster, and changes nothing.
+func Sweep(ctx context.Context, aws API, list owners.Lister, cluster Cluster, now time.Time) ([]Thing, error) {
+	var account Account
+	objects, err := list.Around(ctx, func() (err error) {
+		account, err = aws.LoadBalancing(ctx, cluster.VPC)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	account, err := aws.LoadBalancing(ctx, cluster.VPC)
-	if err != nil {
-		return nil, err
-	}
-	after, err := owners(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return find(account, before.union(after), cluster, now), nil
+	return find(account, claimsOf(objects), cluster, now), nil
 }
 
 // settled is the age from which a load balancer can be left behind.
@@ -224,48 +218,44 @@ func (c Cluster) claimToGroup(g Group) (claim, bool) {
 // search is one comparison.
 type search struct {
 	Cluster
-	owners Owners
+	owned  claims
 	things []*Thing
 	// by name and ARN, of load balancers that are in use or not of this cluster
 	inUse map[string]bool
+	// by id, of security groups that these have
+	inUseGroups map[string]bool
 }
 
-func find(account Account, owners Owners, cluster Cluster, now time.Time) []Thing {
-	s := &search{Cluster: cluster, owners: owners, inUse: map[string]bool{}}
-	used := map[string]bool{} // security groups
+// find looks for load balancers first, because parts belong to them, and for rules last, because they refer to groups.
+func find(account Account, owned claims, cluster Cluster, now time.Time) []Thing {
+	s := &search{Cluster: cluster, owned: owned, inUse: map[string]bool{}, inUseGroups: map[string]bool{}}
 	for _, b := range account.Balancers {
-		claim, ok := s.claimToBalancer(b)
-		if ok && !owners.has(claim) && !owners.serve(b) && now.Sub(b.Created) >= settled {
-			s.things = append(s.things, &Thing{Balancer: &b})
-			continue
-		}
-		s.inUse[b.Kind+"/"+b.Name], s.inUse[b.ARN] = true, true
-		for _, id := range b.Groups {
-			used[id] = true
-		}
+		s.addBalancer(b, now)
 	}
 	for _, g := range account.TargetGroups {
 		s.addTargetGroup(g)
 	}
 	for _, g := range account.Groups {
-		if !used[g.ID] {
-			s.addGroup(g)
-		}
+		s.addGroup(g)
 	}
-	alone := map[string]*Thing{} // rules, by the name of the load balancer
-	for _, g := range account.Groups {
-		for _, r := range g.Rules {
-			s.addRule(g, r, alone)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(alone)) {
-		s.things = append(s.things, alone[name])
-	}
+	s.addRules(account.Groups)
 	result := make([]Thing, 0, len(s.things))
 	for _, t := range s.things {
 		result = append(result, *t)
 	}
 	return result
+}
+
+func (s *search) addBalancer(b Balancer, now time.Time) {
+	claim, ok := s.claimToBalancer(b)
+	if ok && !s.owned.has(claim) && !s.owned.serve(b) && now.Sub(b.Created) >= settled {
+		s.things = append(s.things, &Thing{Balancer: &b})
+		return
+	}
+	s.inUse[b.Kind+"/"+b.Name], s.inUse[b.ARN] = true, true
+	for _, id := range b.Groups {
+		s.inUseGroups[id] = true
+	}
 }
 
 // of returns the thing that a part belongs to: a new one if there is none.
@@ -285,7 +275,7 @@ func (s *search) addTargetGroup(g TargetGroup) {
 		return
 	case len(g.Balancers) > 0 && !slices.ContainsFunc(s.things, sent): // its load balancer is in another VPC, or new
 		return
-	case len(g.Balancers) == 0 && s.owners.has(claim):
+	case len(g.Balancers) == 0 && s.owned.has(claim):
 		return
 	}
 	t := s.of(sent)
@@ -295,7 +285,7 @@ func (s *search) addTargetGroup(g TargetGroup) {
 // addGroup adds a security group that no load balancer in use has.
 func (s *search) addGroup(g Group) {
 	claim, ok := s.claimToGroup(g)
-	if !ok || s.owners.has(claim) || claim.kind == Classic && s.inUse[Classic+"/"+claim.name] {
+	if !ok || s.inUseGroups[g.ID] || s.owned.has(claim) || claim.kind == Classic && s.inUse[Classic+"/"+claim.name] {
 		return
 	}
 	t := s.of(func(t *Thing) bool {
@@ -303,6 +293,18 @@ func (s *search) addGroup(g Group) {
 			t.Balancer.Kind == Classic && t.Balancer.Name == claim.name)
 	})
 	t.Groups = append(t.Groups, g)
+}
+
+func (s *search) addRules(groups []Group) {
+	alone := map[string]*Thing{} // by the name of the load balancer
+	for _, g := range groups {
+		for _, r := range g.Rules {
+			s.addRule(g, r, alone)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(alone)) {
+		s.things = append(s.things, alone[name])
+	}
 }
 
 // addRule adds a rule that refers to a group that is left behind, which cannot be deleted before, or that the cloud
@@ -326,9 +328,9 @@ func (s *search) addRule(g Group, r Rule, alone map[string]*Thing) {
 	switch {
 	case !opened, r.CIDR == "", !balancerName.MatchString(name), !s.isOfNodes(g):
 		return
-	case s.owners.has(claim{Network, name}), s.inUse[Network+"/"+name]:
+	case s.owned.has(claim{Network, name}), s.inUse[Network+"/"+name]:
 		return
-	case s.owners.opens(r): // the rule of a Service that got the port later, too, since a group has each rule once
+	case s.owned.opens(r): // the rule of a Service that got the port later, too, since a group has each rule once
 		return
 	}
 	balancer := func(t *Thing) bool {

@@ -13,7 +13,10 @@ import (
 
 	"kubernetes-release/apiclient"
 	"kubernetes-release/cloud/aws/clustertags"
+	"kubernetes-release/cloud/owners"
 )
+
+const cleanup = "service.kubernetes.io/load-balancer-cleanup" // a finalizer
 
 const (
 	otherUID = "89abcdef-0000-4000-8000-000000000001"
@@ -106,13 +109,14 @@ func (c cluster) start(t *testing.T) *apiclient.Client {
 type accountOf struct {
 	Account
 	asked func()
+	err   error
 }
 
 func (a accountOf) LoadBalancing(context.Context, string) (Account, error) {
 	if a.asked != nil {
 		a.asked()
 	}
-	return a.Account, nil
+	return a.Account, a.err
 }
 
 // plain is what no controller of load balancers has created for.
@@ -358,7 +362,9 @@ func TestSweep(t *testing.T) {
 			api := test.cluster.start(t)
 			things, err := Sweep(
 				t.Context(), accountOf{Account: test.account},
-				func(ctx context.Context) (Owners, error) { return ListOwners(ctx, api, true) },
+				func(ctx context.Context) (owners.Objects, error) {
+					return owners.List(ctx, api, owners.Ingresses, owners.Gateways)
+				},
 				Cluster{Name: "prod", VPC: "vpc-1", Groups: []string{nodes}}, now,
 			)
 			var got []string
@@ -382,8 +388,8 @@ func TestSweepWhileObjectsChange(t *testing.T) {
 		objects := cluster{"services": test.before}
 		api := objects.start(t)
 		things, err := Sweep(
-			t.Context(), accountOf{account, func() { objects["services"] = test.after }},
-			func(ctx context.Context) (Owners, error) { return ListOwners(ctx, api, false) },
+			t.Context(), accountOf{Account: account, asked: func() { objects["services"] = test.after }},
+			func(ctx context.Context) (owners.Objects, error) { return owners.List(ctx, api) },
 			Cluster{Name: "prod"}, now,
 		)
 		if err != nil || len(things) > 0 {
@@ -392,24 +398,16 @@ func TestSweepWhileObjectsChange(t *testing.T) {
 	}
 }
 
-// TestListOwnersFails where a list that is not complete would name what is in use.
-func TestListOwnersFails(t *testing.T) {
-	for name, test := range map[string]struct {
-		cluster cluster
-		want    string
-	}{
-		"Services may not be listed":   {cluster{}, "list services: 403"},
-		"no Services":                  {cluster{"services": nil}, "each cluster has default/kubernetes"},
-		"something other than objects": {cluster{"services": {`1`}}, "list services: "},
-	} {
-		_, err := ListOwners(t.Context(), test.cluster.start(t), true)
-		if err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: %v, want %q", name, err, test.want)
-		}
-	}
+// TestSweepFails if AWS or the cluster does not answer.
+func TestSweepFails(t *testing.T) {
 	failed := errors.New("no answer")
-	fails := func(context.Context) (Owners, error) { return Owners{}, failed }
+	fails := func(context.Context) (owners.Objects, error) { return nil, failed }
 	if _, err := Sweep(t.Context(), accountOf{}, fails, Cluster{}, now); !errors.Is(err, failed) {
+		t.Errorf("%v", err)
+	}
+	api := cluster{"services": {plain("kubernetes")}}.start(t)
+	list := func(ctx context.Context) (owners.Objects, error) { return owners.List(ctx, api) }
+	if _, err := Sweep(t.Context(), accountOf{err: failed}, list, Cluster{}, now); !errors.Is(err, failed) {
 		t.Errorf("%v", err)
 	}
 }
