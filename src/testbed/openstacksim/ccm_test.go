@@ -30,12 +30,7 @@ import (
 // kubelet-csr-approver finds, and create and delete a load balancer. In addition to kubetest's requirements it needs
 // COMPONENTS_DIR.
 func TestCloudControllerManager(t *testing.T) {
-	program := filepath.Join(
-		os.Getenv("COMPONENTS_DIR"), "cloud-provider-openstack/bin/openstack-cloud-controller-manager",
-	)
-	if _, err := os.Stat(program); os.Getenv("COMPONENTS_DIR") == "" || err != nil {
-		t.Skipf("needs the real cloud controller: set COMPONENTS_DIR (%v)", err)
-	}
+	program := controllerProgram(t)
 	api := kubetest.Start(t, kubetest.Options{})
 	world := openstacksim.LabWorld(loopback)
 	address := netip.MustParseAddr("127.66.16.9")
@@ -96,6 +91,18 @@ func TestCloudControllerManager(t *testing.T) {
 	balancerService(t, sim, client, nodePort)
 }
 
+// controllerProgram is the real cloud controller manager.
+func controllerProgram(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(
+		os.Getenv("COMPONENTS_DIR"), "cloud-provider-openstack/bin/openstack-cloud-controller-manager",
+	)
+	if _, err := os.Stat(program); os.Getenv("COMPONENTS_DIR") == "" || err != nil {
+		t.Skipf("needs the real cloud controller: set COMPONENTS_DIR (%v)", err)
+	}
+	return program
+}
+
 // listenAt serves a text on an address.
 func listenAt(t *testing.T, address netip.AddrPort, text string) {
 	t.Helper()
@@ -108,17 +115,18 @@ func listenAt(t *testing.T, address netip.AddrPort, text string) {
 	t.Cleanup(func() { server.Close() })
 }
 
-// cloudConfig returns the path of a configuration for the simulator.
-func cloudConfig(t *testing.T, endpoint string) string {
+// cloudConfig returns the path of a configuration for the simulator, with more lines of the section LoadBalancer.
+func cloudConfig(t *testing.T, endpoint string, more ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "cloud.conf")
-	if err := os.WriteFile(file, []byte(openstacksim.CloudConfig(endpoint)), 0o600); err != nil {
+	content := openstacksim.CloudConfig(endpoint) + strings.Join(more, "")
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return file
 }
 
-func startController(t *testing.T, program, config, kubeconfig string) {
+func startController(t *testing.T, program, config, kubeconfig string) (stop func()) {
 	t.Helper()
 	command := exec.Command(
 		program, "--cloud-provider=openstack", "--cloud-config="+config, "--kubeconfig="+kubeconfig,
@@ -126,7 +134,8 @@ func startController(t *testing.T, program, config, kubeconfig string) {
 		"--cluster-name=prod", "--secure-port=0", "--configure-cloud-routes=false", "--v=2",
 	)
 	command.Env = []string{"HOME=" + t.TempDir()}
-	kubetest.StartProgram(t, command)
+	_, stop = kubetest.StartProgram(t, command)
+	return stop
 }
 
 // balancerService creates a Service, reaches its pod by the floating IP, and deletes it.

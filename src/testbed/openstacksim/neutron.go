@@ -149,6 +149,7 @@ func updatePort(s *Simulator, r *http.Request) (answer, error) {
 func listFloatingIPs(s *Simulator, r *http.Request) (answer, error) {
 	found, err := query(r, s.world.FloatingIPs, map[string]func(FloatingIP) []string{
 		"floating_ip_address": func(f FloatingIP) []string { return one(f.Address) },
+		"project_id":          func(f FloatingIP) []string { return s.owner(f.ProjectID) },
 		"port_id": func(f FloatingIP) []string {
 			if f.PortID == nil {
 				return nil
@@ -251,8 +252,9 @@ func (w *World) group(id string) *SecurityGroup {
 
 func listSecurityGroups(s *Simulator, r *http.Request) (answer, error) {
 	found, err := query(r, s.world.SecurityGroups, map[string]func(SecurityGroup) []string{
-		"id":   func(g SecurityGroup) []string { return one(g.ID) },
-		"name": func(g SecurityGroup) []string { return one(g.Name) },
+		"id":         func(g SecurityGroup) []string { return one(g.ID) },
+		"name":       func(g SecurityGroup) []string { return one(g.Name) },
+		"project_id": func(g SecurityGroup) []string { return s.owner(g.ProjectID) },
 	})
 	if err != nil {
 		return answer{}, err

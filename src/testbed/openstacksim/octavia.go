@@ -101,7 +101,8 @@ func (s *Simulator) change(id string) error {
 
 func listBalancers(s *Simulator, r *http.Request) (answer, error) {
 	found, err := query(r, s.world.LoadBalancers, map[string]func(LoadBalancer) []string{
-		"name": func(l LoadBalancer) []string { return one(l.Name) },
+		"name":       func(l LoadBalancer) []string { return one(l.Name) },
+		"project_id": func(l LoadBalancer) []string { return s.owner(l.ProjectID) },
 	})
 	if err != nil {
 		return answer{}, err
@@ -162,7 +163,7 @@ func createBalancer(s *Simulator, r *http.Request) (answer, error) {
 		DeviceID: "lb-" + l.ID, DeviceOwner: "Octavia", PortSecurity: true,
 		FixedIPs: []FixedIP{{SubnetID: subnet.ID, IPAddress: l.VIPAddress}},
 	}
-	l.VIPPortID, l.Operating = port.ID, "OFFLINE"
+	l.VIPPortID, l.Operating, l.Created = port.ID, "OFFLINE", s.now().UTC().Format("2006-01-02T15:04:05")
 	s.pending(&l, "PENDING_CREATE")
 	w.Ports = append(w.Ports, port)
 	w.LoadBalancers = append(w.LoadBalancers, l)
@@ -181,6 +182,12 @@ func createBalancer(s *Simulator, r *http.Request) (answer, error) {
 func (w *World) listenersOf(balancer string) []Listener {
 	return slices.DeleteFunc(slices.Clone(w.Listeners), func(l Listener) bool {
 		return !slices.Contains(l.LoadBalancers, Reference{balancer})
+	})
+}
+
+func (w *World) poolsOf(balancer string) []Pool {
+	return slices.DeleteFunc(slices.Clone(w.Pools), func(p Pool) bool {
+		return !slices.Contains(p.LoadBalancers, Reference{balancer})
 	})
 }
 
@@ -243,14 +250,14 @@ func deleteBalancer(s *Simulator, r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	listeners := s.world.listenersOf(l.ID)
-	if len(listeners) > 0 && r.URL.Query().Get("cascade") != "true" {
+	listeners, pools := s.world.listenersOf(l.ID), s.world.poolsOf(l.ID)
+	if len(listeners)+len(pools) > 0 && r.URL.Query().Get("cascade") != "true" {
 		return answer{}, failure{http.StatusConflict, "Load Balancer " + l.ID + " has children"}
 	}
+	for _, p := range pools {
+		s.world.removePool(p.ID)
+	}
 	for _, listener := range listeners {
-		if p := s.world.pool(listener.DefaultPoolID); p != nil {
-			s.world.removePool(p.ID)
-		}
 		s.world.removeListener(listener.ID)
 	}
 	s.pending(l, "PENDING_DELETE")
@@ -282,6 +289,7 @@ func balancers(references []Reference) []string {
 func listListeners(s *Simulator, r *http.Request) (answer, error) {
 	found, err := query(r, s.world.Listeners, map[string]func(Listener) []string{
 		"loadbalancer_id": func(l Listener) []string { return balancers(l.LoadBalancers) },
+		"project_id":      func(l Listener) []string { return s.owner(l.ProjectID) },
 	})
 	if err != nil {
 		return answer{}, err
@@ -329,6 +337,7 @@ func deleteListener(s *Simulator, r *http.Request) (answer, error) {
 func listPools(s *Simulator, r *http.Request) (answer, error) {
 	found, err := query(r, s.world.Pools, map[string]func(Pool) []string{
 		"loadbalancer_id": func(p Pool) []string { return balancers(p.LoadBalancers) },
+		"project_id":      func(p Pool) []string { return s.owner(p.ProjectID) },
 	})
 	if err != nil {
 		return answer{}, err

@@ -43,6 +43,13 @@ type bed struct {
 	vxlan             bool
 	apiPort, joinPort int
 	nodePorts         string
+	// thorough: the errand runs it, and lists objects with this kubeconfig.
+	thorough   bool
+	kubeconfig string
+	settle     time.Duration // of load balancers
+	refused    string        // the end of a path to which the project's policy refuses requests
+	endpoint   string        // of the APIs
+	sim        *openstacksim.Simulator
 }
 
 // newBed has a server at 127.0.0.1, from where the test asks for metadata.
@@ -87,12 +94,17 @@ func (b *bed) run(t *testing.T, role preflight.Role) *cloud.Outcome {
 // start simulates the project and returns the preflight of a VM with a role.
 func (b *bed) start(t testing.TB) func(preflight.Role) (*cloud.Outcome, error) {
 	t.Helper()
-	sim, err := openstacksim.New(b.world, openstacksim.Options{})
+	sim, err := openstacksim.New(b.world, openstacksim.Options{Settle: b.settle})
 	if err != nil {
 		t.Fatal(err)
 	}
+	b.sim = sim
 	api := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b.asked.Store(true)
+		if b.refused != "" && strings.HasSuffix(r.URL.Path, b.refused) {
+			http.Error(w, "disallowed by policy", http.StatusForbidden)
+			return
+		}
 		sim.Handler().ServeHTTP(w, r)
 	}))
 	if b.tls {
@@ -101,6 +113,7 @@ func (b *bed) start(t testing.TB) func(preflight.Role) (*cloud.Outcome, error) {
 	} else {
 		api.Start()
 	}
+	b.endpoint = api.URL
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -140,6 +153,7 @@ func (b *bed) start(t testing.TB) func(preflight.Role) (*cloud.Outcome, error) {
 			Provider: "openstack", Cluster: "prod", Role: role, Mode: preflight.ModeEnforce, CloudConfigFile: file,
 			Storage: b.storage, StorageZones: b.zones, StorageTypes: b.types, StorageAnyZone: b.anyZone,
 			VXLAN: b.vxlan, APIPort: b.apiPort, JoinPort: b.joinPort, NodePorts: b.nodePorts,
+			Thorough: b.thorough, NodeKubeconfig: b.kubeconfig,
 			VM: node.VM{InstanceGroup: "control", InstanceID: "1a2b3c4d-0000", Address: "127.0.0.1"},
 		}}
 		if role == preflight.Control {
@@ -184,7 +198,7 @@ func TestPreflightPasses(t *testing.T) {
 	b.storage, b.zones, b.types = true, []string{openstacksim.LabZone}, []string{"ssd"}
 	outcome := b.run(t, preflight.Control)
 	for _, r := range outcome.Results {
-		if r.Status != preflight.Passed {
+		if r.Status != preflight.Passed && (r.Check != leftBehindCheck || r.Status != preflight.Skipped) {
 			t.Errorf("%s: %s %s %+v", r.Check, r.Status, r.Note, r.Findings)
 		}
 	}

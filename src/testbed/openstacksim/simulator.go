@@ -2,6 +2,7 @@ package openstacksim
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -409,3 +410,6 @@ func query[T any](r *http.Request, list []T, properties map[string]func(T) []str
 }
 
 func one(text string) []string { return []string{text} }
+
+// owner is the project_id of an object.
+func (s *Simulator) owner(id string) []string { return one(cmp.Or(id, s.world.Project.ID)) }

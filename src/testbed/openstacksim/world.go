@@ -48,7 +48,8 @@ type World struct {
 	Snapshots      []Snapshot      `json:"snapshots"`
 }
 
-// Project is the project that everything belongs to.
+// Project is the project that everything belongs to which has no other project_id. Lists show what belongs to others,
+// too, as to an administrator.
 type Project struct {
 	ID     string `json:"id"`
 	Name   string `json:"name"`
@@ -170,6 +171,7 @@ type FloatingIP struct {
 	FixedIP     *string `json:"fixed_ip_address"`
 	PortID      *string `json:"port_id"`
 	Status      string  `json:"status"`
+	ProjectID   string  `json:"project_id"`
 }
 
 // SecurityGroup filters packets of ports.
@@ -178,6 +180,7 @@ type SecurityGroup struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 	Rules       []Rule `json:"security_group_rules"`
+	ProjectID   string `json:"project_id"`
 }
 
 // Rule allows packets.
@@ -209,6 +212,8 @@ type LoadBalancer struct {
 	VIPSubnetID  string   `json:"vip_subnet_id"`
 	VIPNetworkID string   `json:"vip_network_id"`
 	Tags         []string `json:"tags"`
+	Created      string   `json:"created_at"` // 2026-11-30T12:00:00
+	ProjectID    string   `json:"project_id"`
 	// Settles is when the state PENDING_… ends.
 	Settles time.Time `json:"settles"`
 }
@@ -230,6 +235,7 @@ type Listener struct {
 	InsertHeaders  map[string]string `json:"insert_headers"`
 	TLSContainer   string            `json:"default_tls_container_ref"`
 	Tags           []string          `json:"tags"`
+	ProjectID      string            `json:"project_id"`
 	LoadBalancerID string            `json:"loadbalancer_id,omitempty"` // only in requests
 }
 
@@ -249,6 +255,7 @@ type Pool struct {
 	Members        []Member    `json:"members"`
 	MonitorID      string      `json:"healthmonitor_id"`
 	Tags           []string    `json:"tags"`
+	ProjectID      string      `json:"project_id"`
 	ListenerID     string      `json:"listener_id,omitempty"`     // only in requests
 	LoadBalancerID string      `json:"loadbalancer_id,omitempty"` // only in requests
 }

@@ -25,6 +25,7 @@ const (
 	sectionConfig      = "configuration"
 	sectionNetwork     = "network"
 	sectionBalancers   = "load-balancers"
+	sectionLeftBehind  = "what-is-left-behind"
 	sectionGroups      = "security-groups"
 	sectionVolumes     = "volumes"
 )
@@ -74,6 +75,10 @@ func checks() []check {
 			"Delete load balancers that are not used, or ask for a higher quota.", checkBalancerQuota),
 		table("floating-ip-quota", "the project may have another floating IP", controlOnly, warn, sectionBalancers,
 			"Release floating IPs that are not used, or ask for a higher quota.", checkFloatingQuota),
+		table("left-behind-load-balancers",
+			"what the cloud controller has created for load balancers belongs to a Service", controlOnly, warn,
+			sectionLeftBehind, "Delete the floating IP, the load balancer and the security group, in this order. "+
+				"Only the errand looks for them.", checkLeftBehind),
 		table("security-group-node-ports", "the security groups let load balancers reach node ports", controlOnly, warn,
 			sectionGroups, "Allow the node ports from the subnet, or set `manage-security-groups`.", checkGroupPorts),
 		table("volume-types", "Cinder has the volume types of the StorageClasses", controlOnly, fail, sectionVolumes,

@@ -26,6 +26,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
 
+	"kubernetes-release/cloud/openstack/leftbehind"
 	"kubernetes-release/preflight"
 )
 
@@ -85,6 +86,9 @@ type facts struct {
 	floatingErr  error
 
 	volumes volumeFacts
+
+	leftBehind    []leftbehind.Thing // that the errand has found
+	leftBehindErr error
 }
 
 // gatherer asks OpenStack.
@@ -115,7 +119,7 @@ func (g *gatherer) gather(file string) {
 	unasked := errNotAsked
 	g.credErr, g.serverErr, g.portsErr, g.groupsErr, g.subnetErr = unasked, unasked, unasked, unasked, unasked
 	g.floatErr, g.routerErr, g.balancersErr, g.quotaErr, g.floatingErr = unasked, unasked, unasked, unasked, unasked
-	g.tokenErr = unasked
+	g.tokenErr, g.leftBehindErr = unasked, unasked
 	if g.configErr != nil || g.metadataErr != nil {
 		return
 	}
@@ -127,6 +131,10 @@ func (g *gatherer) gather(file string) {
 	if g.config.balancers() {
 		g.networks()
 		g.octavia()
+	}
+	// Control VMs that are new have no API server yet.
+	if g.config.balancers() && g.request.Thorough {
+		g.leftBehind, g.leftBehindErr = g.sweep()
 	}
 	if g.request.Storage {
 		g.cinder()

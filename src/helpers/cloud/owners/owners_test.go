@@ -44,7 +44,9 @@ func TestListFails(t *testing.T) {
 		"Services are not defined":     {map[string]string{"services": "absent"}, "list services: 404"},
 		"no Services":                  {map[string]string{"services": ""}, "each cluster has default/kubernetes"},
 		"something other than objects": {map[string]string{"services": "1"}, "list services: "},
-		"Ingresses":                    {map[string]string{"services": web, "ingresses": "broken"}, "list ingresses: 500"},
+		"Ingresses": {
+			map[string]string{"services": web, "ingresses": "broken"}, "list ingresses: 500",
+		},
 	} {
 		_, err := List(t.Context(), serve(t, test.lists), Ingresses, Gateways)
 		if err == nil || !strings.Contains(err.Error(), test.want) {
@@ -58,7 +60,8 @@ func TestList(t *testing.T) {
 	objects, err := List(t.Context(), client, Ingresses, Gateways)
 	_, ingresses := objects[Ingresses]
 	_, gateways := objects[Gateways]
-	if err != nil || len(objects[Services]) != 1 || objects[Services][0].ID() != "default/web" || !ingresses || gateways {
+	if err != nil || len(objects[Services]) != 1 || objects[Services][0].ID() != "default/web" ||
+		!ingresses || gateways {
 		t.Errorf("%+v, %v", objects, err)
 	}
 	if objects, err = List(t.Context(), client); len(objects) != 1 || err != nil {
