@@ -338,6 +338,10 @@ var mistakes = map[string]struct {
 		func(b *bed) { b.world.Quota.LoadBalancers = 0 }, "load-balancer-quota",
 		[]string{warned, "0 are used, and 0 are allowed", "ask for a higher quota"},
 	},
+	"a load balancer of another project, which an administrator sees": {func(b *bed) {
+		b.world.Quota.LoadBalancers = 1
+		b.world.LoadBalancers = []openstacksim.LoadBalancer{{ID: "lb", ProjectID: "another-project"}}
+	}, "", nil},
 	"no quota of floating IPs": {func(b *bed) { b.world.Quota.FloatingIPs = 0 }, "floating-ip-quota", []string{
 		warned, "quota of floating IPs",
 	}},

@@ -319,11 +319,10 @@ func (g *gatherer) octavia() {
 	if g.balancersErr = err; err != nil {
 		return
 	}
-	page, err := loadbalancers.List(octavia, loadbalancers.ListOpts{}).AllPages(g.ctx)
-	if g.balancersErr = err; err != nil {
-		return
-	}
-	list, err := loadbalancers.ExtractLoadBalancers(page)
+	list, err := all(
+		g.ctx, loadbalancers.List(octavia, loadbalancers.ListOpts{ProjectID: g.project}),
+		loadbalancers.ExtractLoadBalancers,
+	)
 	if g.balancersErr = err; err != nil {
 		return
 	}
