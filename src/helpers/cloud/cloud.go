@@ -13,7 +13,7 @@ import (
 )
 
 // Provider is a cloud that a cluster can be deployed in. What a provider can do beyond that is an interface of its own,
-// which it need not implement: Checker, Attester, Locator.
+// which it need not implement: Checker, Identifier, Attester, Locator.
 type Provider interface {
 	// About describes the provider. It returns the same every time.
 	About() About
@@ -110,6 +110,14 @@ type Checker interface {
 	Preflight(ctx context.Context, request Request) (*Outcome, error)
 }
 
+// Identifier is a Provider that identifies machines and has no checks.
+type Identifier interface {
+	Provider
+	// Identify returns the identity of this machine, which BOSH describes. An error that may end by itself is a
+	// metadata.ErrTemporary.
+	Identify(ctx context.Context, vm node.VM) (node.Identity, error)
+}
+
 // Attester is a Provider whose machines can prove to others which machine they are, so that nodes join without a shared
 // secret.
 type Attester interface {
@@ -121,7 +129,8 @@ type Attester interface {
 	NewAuthority(cluster string, roles []string) node.Authority
 }
 
-// Locator is a Provider whose Nodes have BOSH's names, and whose API control VMs ask which VM is that of an instance.
+// Locator is a Provider that control VMs ask which VM is that of an instance of BOSH. If it returns a node.Namer, Nodes
+// have the names of their VMs, else BOSH's.
 type Locator interface {
 	Provider
 	// NewLocator returns what asks with the configuration of the cloud controller manager in this file, which it reads

@@ -2,6 +2,7 @@ package join
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -115,7 +116,7 @@ func (d *Deployment) Admit(ctx context.Context, application node.Application) (n
 			Reason: "the proof is not made with the secret of this deployment, or not for this certificate request",
 		}
 	}
-	machine, err := d.machine(ctx, proof.Instance)
+	machine, agent, err := d.machine(ctx, proof.Instance)
 	if err != nil {
 		return machine, err
 	}
@@ -128,24 +129,30 @@ func (d *Deployment) Admit(ctx context.Context, application node.Application) (n
 		}
 	}
 	if d.Locator != nil {
-		machine.ProviderID, err = d.Locator.ProviderID(ctx, node.Instance{
-			Deployment: d.Name, ID: proof.ID, Addresses: machine.Addresses,
-		})
+		err = d.locate(ctx, &machine, proof.ID, agent)
 	}
 	return machine, err
 }
 
+// locate adds to a machine what the cloud calls it.
+func (d *Deployment) locate(ctx context.Context, machine *node.Machine, instance, agent string) error {
+	location, err := d.Locator.Locate(ctx, node.Instance{
+		Deployment: d.Name, ID: instance, Addresses: machine.Addresses, Agent: agent,
+	})
+	if err != nil {
+		return err
+	}
+	machine.ProviderID, machine.Node = location.ProviderID, cmp.Or(location.Node, machine.Node)
+	return nil
+}
+
 // Find implements node.Authority. The labels must fit the Node's name: that of a Node that has registered with an
-// earlier release may be the node's own.
+// earlier release may be the node's own. Where Nodes have the names of their VMs, the cloud says whether they do.
 func (d *Deployment) Find(ctx context.Context, name string, labels map[string]string) (node.Machine, error) {
 	instance := Instance{Group: labels[groupLabel], ID: labels[idLabel], Network: labels[networkLabel]}
-	if got := node.BOSHName(instance.Group, instance.ID); got != name {
-		return node.Machine{}, &node.Refusal{
-			Reason: fmt.Sprintf(
-				"Node %s has the labels %s=%s and %s=%s, which are of node %s", name, groupLabel, instance.Group,
-				idLabel, instance.ID, got,
-			),
-		}
+	_, named := d.Locator.(node.Namer)
+	if got := node.BOSHName(instance.Group, instance.ID); !named && got != name {
+		return node.Machine{}, labelsOf(name, instance, got)
 	}
 	networks := d.Networks
 	if instance.Network != "" {
@@ -155,11 +162,28 @@ func (d *Deployment) Find(ctx context.Context, name string, labels map[string]st
 	for _, network := range networks {
 		instance.Network = network
 		var machine node.Machine
-		if machine, err = d.machine(ctx, instance); err == nil {
-			return machine, nil
+		var agent string
+		if machine, agent, err = d.machine(ctx, instance); err != nil {
+			continue
 		}
+		if named {
+			if err := d.locate(ctx, &machine, instance.ID, agent); err != nil {
+				return node.Machine{}, err
+			}
+		}
+		if machine.Node != name {
+			return node.Machine{}, labelsOf(name, instance, machine.Node)
+		}
+		return machine, nil
 	}
 	return node.Machine{}, err
+}
+
+func labelsOf(name string, instance Instance, other string) error {
+	return &node.Refusal{Reason: fmt.Sprintf(
+		"Node %s has the labels %s=%s and %s=%s, which are of node %s", name, groupLabel, instance.Group, idLabel,
+		instance.ID, other,
+	)}
 }
 
 var (
@@ -167,16 +191,16 @@ var (
 	boshName   = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 )
 
-// machine asks bosh-dns for the address of an instance, and the records for those in other networks.
-func (d *Deployment) machine(ctx context.Context, i Instance) (node.Machine, error) {
+// machine asks bosh-dns for the address of an instance, and the records for those in other networks and its agent.
+func (d *Deployment) machine(ctx context.Context, i Instance) (machine node.Machine, agent string, err error) {
 	if !instanceID.MatchString(i.ID) || !boshName.MatchString(i.Group) || !boshName.MatchString(i.Network) {
-		return node.Machine{}, &node.Refusal{
+		return node.Machine{}, "", &node.Refusal{
 			Reason: fmt.Sprintf(
 				"instance group %q, instance ID %q or network %q is malformed", i.Group, i.ID, i.Network,
 			),
 		}
 	}
-	machine := node.Machine{ID: i.Group + "/" + i.ID, Node: node.BOSHName(i.Group, i.ID)}
+	machine = node.Machine{ID: i.Group + "/" + i.ID, Node: node.BOSHName(i.Group, i.ID)}
 	host := strings.Join(
 		[]string{i.ID, boshdns.Canonical(i.Group), boshdns.Canonical(i.Network), boshdns.Canonical(d.Name), d.Domain},
 		".",
@@ -190,7 +214,7 @@ func (d *Deployment) machine(ctx context.Context, i Instance) (node.Machine, err
 	addresses, err := lookup(ctx, host)
 	var unknown *net.DNSError
 	if errors.As(err, &unknown) && unknown.IsNotFound {
-		return machine, &node.Refusal{
+		return machine, "", &node.Refusal{
 			Reason: fmt.Sprintf(
 				"BOSH knows no instance %s in network %s of deployment %s: bosh-dns has no %s", machine.ID, i.Network,
 				d.Name, host,
@@ -198,16 +222,16 @@ func (d *Deployment) machine(ctx context.Context, i Instance) (node.Machine, err
 		}
 	}
 	if err != nil {
-		return machine, fmt.Errorf("ask bosh-dns for the address of %s: %w", machine.ID, err)
+		return machine, "", fmt.Errorf("ask bosh-dns for the address of %s: %w", machine.ID, err)
 	}
 	machine.Addresses = addresses
 	if d.Records == "" {
-		return machine, nil
+		return machine, "", nil
 	}
 	// A VM with several networks connects from the address in any of them, and kubelet reports that of its default one.
 	records, err := d.Load()
 	if err != nil {
-		return machine, err
+		return machine, "", err
 	}
 	for _, record := range records {
 		if record.ID != i.ID {
@@ -218,9 +242,10 @@ func (d *Deployment) machine(ctx context.Context, i Instance) (node.Machine, err
 		}
 		// The agent makes its ID the host name (SetupHostname in bosh-agent's platform/linux_platform.go), which the
 		// cloud controller of vSphere adds to the Node's addresses, so kubelet requests it.
-		if record.Agent != "" && !machine.Has(record.Agent) {
-			machine.DNSNames = append(machine.DNSNames, record.Agent)
+		agent = record.Agent
+		if agent != "" && !machine.Has(agent) {
+			machine.DNSNames = append(machine.DNSNames, agent)
 		}
 	}
-	return machine, nil
+	return machine, agent, nil
 }

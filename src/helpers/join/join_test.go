@@ -186,12 +186,12 @@ type inCloud struct {
 	asked *int
 }
 
-func (c inCloud) ProviderID(_ context.Context, i node.Instance) (string, error) {
+func (c inCloud) Locate(_ context.Context, i node.Instance) (node.Location, error) {
 	*c.asked++
 	if id := c.vms[i.ID]; id != "" && i.Deployment == "prod" && len(i.Addresses) == 1 {
-		return id + "@" + i.Addresses[0].String(), nil
+		return node.Location{ProviderID: id + "@" + i.Addresses[0].String()}, nil
 	}
-	return "", &node.Refusal{Reason: "no VM"}
+	return node.Location{}, &node.Refusal{Reason: "no VM"}
 }
 
 // TestDeploymentAsksTheCloud: a VM that joins is the one that the cloud has for its instance, and takes no Node over
@@ -248,6 +248,64 @@ func TestDeploymentAsksTheCloud(t *testing.T) {
 		if err != nil || (len(nodes.Items) == 0) != test.deleted {
 			t.Errorf("%s: Nodes are %+v, %v", name, nodes.Items, err)
 		}
+	}
+}
+
+// naming is a cloud in which VMs have the names of their agents, or of what they say.
+type naming struct{ asked *int }
+
+func (c naming) Locate(_ context.Context, i node.Instance) (node.Location, error) {
+	*c.asked++
+	if i.Agent == "" {
+		return node.Location{}, &node.Refusal{Reason: "no VM"}
+	}
+	return node.Location{Node: "vm-" + i.Agent, ProviderID: "gce://p/z/vm-" + i.Agent}, nil
+}
+
+func (naming) Owner(context.Context, string) (node.Instance, error) {
+	return node.Instance{}, errors.New("not asked when a VM joins")
+}
+
+// TestNamesOfTheCloud: where Nodes have the names of their VMs, the name is that of the VM of the instance, and nothing
+// that a VM says itself, nor BOSH's.
+func TestNamesOfTheCloud(t *testing.T) {
+	d, asked := deployment(t), 0
+	d.Locator = naming{&asked}
+	d.Records = writeTestFile(t, "records.json", fmt.Sprintf(
+		`{"record_keys": ["id", "instance_group", "az", "network", "deployment", "ip", "domain", "agent_id"],
+		"record_infos": [[%q, "worker", "z1", "default", "prod", "127.0.7.1", "bosh", "one"],
+		[%q, "control", "z1", "default", "prod", "127.0.7.3", "bosh", null]]}`, workerID, controlID,
+	))
+	admit := func(i Instance, peer string) (node.Machine, error) {
+		return d.Admit(t.Context(), node.Application{
+			Request: []byte("request"), Proof: claim(t, i, secret, "request"), Peer: netip.MustParseAddr(peer),
+		})
+	}
+	var refusal *node.Refusal
+	machine, err := admit(worker, "127.0.7.1")
+	if err != nil || machine.Node != "vm-one" || machine.ProviderID != "gce://p/z/vm-one" || !machine.Has("vm-one") {
+		t.Errorf("%+v, %v", machine, err)
+	}
+	if _, err := admit(control, "127.0.7.3"); !errors.As(err, &refusal) || refusal.Reason != "no VM" {
+		t.Errorf("an instance without a VM: %v", err)
+	}
+	asked = 0
+	if _, err := admit(worker, "127.0.7.3"); err == nil || asked > 0 {
+		t.Errorf("from another address: %v; the cloud was asked %d times", err, asked)
+	}
+	labels := map[string]string{groupLabel: "worker", idLabel: workerID, networkLabel: "default"}
+	if found, err := d.Find(t.Context(), "vm-one", labels); err != nil || !found.Has("127.0.7.1") {
+		t.Errorf("%+v, %v", found, err)
+	}
+	for _, name := range []string{"vm-two", "worker-5d4a0eb4"} { // with the labels of vm-one
+		if _, err := d.Find(t.Context(), name, labels); !errors.As(err, &refusal) ||
+			!strings.Contains(refusal.Reason, "which are of node vm-one") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	labels[groupLabel], labels[idLabel] = "control", controlID
+	if _, err := d.Find(t.Context(), "vm-one", labels); !errors.As(err, &refusal) || refusal.Reason != "no VM" {
+		t.Errorf("an instance without a VM: %v", err)
 	}
 }
 

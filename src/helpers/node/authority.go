@@ -70,13 +70,30 @@ type Instance struct {
 	ID         string `json:"id"`
 	// Addresses are those in all its networks.
 	Addresses []netip.Addr `json:"addresses"`
+	// Agent is the ID of its VM's agent; empty if the Director does not say.
+	Agent string `json:"agent,omitempty"`
 }
 
-// Locator knows the VMs of a cloud in which Nodes have BOSH's names.
+// Location is what the cloud calls the VM of an instance.
+type Location struct {
+	// Node is the name that its Node must have; empty: BOSH's.
+	Node string
+	// ProviderID is what its Node must have as its provider ID; empty if the cloud's controller sets it by the name.
+	ProviderID string
+}
+
+// Locator knows which VM of a cloud is that of an instance.
 type Locator interface {
-	// ProviderID returns what the Node of an instance must have as its provider ID. If the cloud does not clearly have
-	// one VM of the instance, the error is a *Refusal.
-	ProviderID(ctx context.Context, instance Instance) (string, error)
+	// Locate returns the VM of an instance. If the cloud does not clearly have one, the error is a *Refusal.
+	Locate(ctx context.Context, instance Instance) (Location, error)
+}
+
+// Namer is a Locator of a cloud whose controller finds the VM of a Node by the Node's name, which is the VM's.
+type Namer interface {
+	Locator
+	// Owner returns the ID of the instance that a VM of that name seems to be of, or the ID of its agent, and nothing
+	// else; Locate confirms it. If there is no such VM, the error is a *Refusal.
+	Owner(ctx context.Context, name string) (Instance, error)
 }
 
 // Refusal is the reason why a machine is not what it claims to be.

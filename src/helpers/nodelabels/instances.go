@@ -63,8 +63,7 @@ type Instances struct {
 	Deployment boshdns.Deployment
 	// Cloud knows the addresses of a Node's VM; nil if the Node's name is that of the instance.
 	Cloud Machines
-	// Locator knows the provider ID of an instance in a cloud where the Node's name is that of the instance; nil if
-	// there is none.
+	// Locator knows the VM of an instance, and, if it is a node.Namer, of which instance a Node is; nil if there is none.
 	Locator node.Locator
 	// Taints are those that the Nodes of an instance group, by its name in the manifest, have at least.
 	Taints map[string][]corev1.Taint
@@ -79,7 +78,7 @@ type Instance struct {
 	// Taints are those that the Node has at least.
 	Taints []corev1.Taint
 
-	// machine is its VM in Cloud, and instance what Locator is asked for.
+	// machine is its VM in Cloud, and instance what Locator is asked for, or a node.Namer has answered.
 	machine  node.Machine
 	instance node.Instance
 
@@ -99,26 +98,53 @@ func (i *Instances) Find(ctx context.Context, name string) (Instance, error) {
 	if err != nil {
 		return Instance{}, err
 	}
-	found, err := i.among(records, name, machine)
-	if err != nil {
-		return Instance{}, err
-	}
-	if i.Locator != nil {
-		if found.ProviderID, err = i.Locator.ProviderID(ctx, found.instance); err != nil {
-			return Instance{}, fmt.Errorf("find the VM of Node %s: %w", name, err)
+	known := Instance{machine: machine}
+	if namer, ok := i.Locator.(node.Namer); ok {
+		if known.instance, err = namer.Owner(ctx, name); err != nil {
+			return Instance{}, fmt.Errorf("find the instance of Node %s: %w", name, err)
 		}
 	}
+	found, err := i.among(records, name, known)
+	if err != nil || i.Locator == nil {
+		return found, err
+	}
+	location, err := i.Locator.Locate(ctx, found.instance)
+	if err != nil {
+		return Instance{}, fmt.Errorf("find the VM of Node %s: %w", name, err)
+	}
+	if location.Node != "" && location.Node != name {
+		return Instance{}, fmt.Errorf(
+			"its VM seems to be that of instance %s, and that instance has the VM %s", found.instance.ID, location.Node,
+		)
+	}
+	found.ProviderID = location.ProviderID
 	return found, nil
 }
 
-// among returns what these records say of a Node, whose VM in Cloud is known. It asks no cloud.
-func (i *Instances) among(records []boshdns.Record, name string, machine node.Machine) (Instance, error) {
+// instance is what a Locator is told of the instance of a record.
+func (i *Instances) instance(records []boshdns.Record, r boshdns.Record) node.Instance {
+	return node.Instance{
+		Deployment: i.Deployment.Name, ID: r.ID, Addresses: addressesOf(records, r.ID), Agent: r.Agent,
+	}
+}
+
+// among returns what these records say of a Node, of which a cloud knows the VM, or the instance. It asks no cloud.
+func (i *Instances) among(records []boshdns.Record, name string, known Instance) (Instance, error) {
+	machine := known.machine
 	found := Instance{Labels: map[string]string{}, ProviderID: machine.ProviderID, machine: machine}
 	is := func(r boshdns.Record) bool { return node.BOSHName(r.InstanceGroup, r.ID) == name }
 	what := "this name"
-	if i.Cloud != nil {
+	_, named := i.Locator.(node.Namer)
+	switch {
+	case i.Cloud != nil:
 		is = func(r boshdns.Record) bool { return machine.Has(r.IP.String()) }
 		what = fmt.Sprintf("an address of its VM, %s %v", machine.ID, machine.Addresses)
+	case named:
+		id, agent := known.instance.ID, known.instance.Agent
+		is = func(r boshdns.Record) bool {
+			return id+agent != "" && (id == "" || r.ID == id) && (agent == "" || r.Agent == agent)
+		}
+		what = fmt.Sprintf("what its VM has, the ID %q or the agent %q", id, agent)
 	}
 	for _, r := range records {
 		if !is(r) {
@@ -137,7 +163,7 @@ func (i *Instances) among(records []boshdns.Record, name string, machine node.Ma
 				found.Labels[Prefix+key] = value
 			}
 		}
-		found.instance = node.Instance{Deployment: i.Deployment.Name, ID: r.ID, Addresses: addressesOf(records, r.ID)}
+		found.instance = i.instance(records, r)
 		if i.Cloud == nil && i.Locator == nil {
 			found.Zone = r.AZ
 		}
@@ -448,7 +474,7 @@ func (k *Keeper) refresh(context.Context) {
 		if !ok {
 			continue
 		}
-		found, err := k.instances.among(records, n.Name, known.machine)
+		found, err := k.instances.among(records, n.Name, known)
 		if err != nil { // BOSH has no VM of it now, and may have one later
 			continue
 		}

@@ -63,11 +63,11 @@ func (c cloudOf) Find(_ context.Context, name string, _ map[string]string) (node
 // located is a cloud in which Nodes have BOSH's names, and which has one VM.
 type located struct{ instance string }
 
-func (l located) ProviderID(_ context.Context, i node.Instance) (string, error) {
+func (l located) Locate(_ context.Context, i node.Instance) (node.Location, error) {
 	if i.ID != l.instance || i.Deployment != "Kube" || len(i.Addresses) != 1 {
-		return "", fmt.Errorf("asked for %+v", i)
+		return node.Location{}, fmt.Errorf("asked for %+v", i)
 	}
-	return "openstack:///" + i.Addresses[0].String(), nil
+	return node.Location{ProviderID: "openstack:///" + i.Addresses[0].String()}, nil
 }
 
 // TestProviderIDIsOfTheInstance: by BOSH's name, and what BOSH says of the instance.
@@ -86,6 +86,79 @@ func TestProviderIDIsOfTheInstance(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "find the VM of Node worker-7d2b9c4e: asked for") ||
 		found.Labels != nil {
 		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// naming is a cloud with the names of VMs, by what Owner and Locate say of them.
+type naming struct {
+	owners map[string]node.Instance
+	names  map[string]string // by instance
+}
+
+func (c naming) Owner(_ context.Context, name string) (node.Instance, error) {
+	if owner, ok := c.owners[name]; ok {
+		return owner, nil
+	}
+	return node.Instance{}, &node.Refusal{Reason: "no VM " + name}
+}
+
+func (c naming) Locate(_ context.Context, i node.Instance) (node.Location, error) {
+	if len(i.Addresses) != 1 {
+		return node.Location{}, fmt.Errorf("asked for %+v", i)
+	}
+	return node.Location{Node: c.names[i.ID], ProviderID: "gce://p/z/" + c.names[i.ID]}, nil
+}
+
+// TestNamesOfTheCloud: the instance is the one whose VM has the Node's name, by its ID or its agent. What seems to be its
+// VM, such as one with a copied label, is not.
+func TestNamesOfTheCloud(t *testing.T) {
+	const one, two = "3c5e8f1a-0000-4000-8000-000000000001", "7d2b9c4e-0000-4000-8000-000000000002"
+	path := filepath.Join(t.TempDir(), "records.json")
+	write := func(agent string) {
+		t.Helper()
+		if err := os.WriteFile(path, fmt.Appendf(nil, `{"record_keys":
+			["id", "instance_group", "az", "network", "deployment", "ip", "domain", "agent_id"], "record_infos": [
+			[%q, "worker", "z1", "private", "kube", "10.0.0.4", "bosh", "agent-1"],
+			[%q, "worker", "z1", "private", "kube", "10.0.0.5", "bosh", %q]]}`, one, two, agent), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("agent-2")
+	instances := &Instances{Deployment: deployment("kube", path), Locator: naming{
+		map[string]node.Instance{
+			"vm-1": {ID: one}, "vm-2": {Agent: "agent-2"}, "vm-copy": {ID: one}, "vm-gone": {ID: "gone"}, "vm-empty": {},
+		},
+		map[string]string{one: "vm-1", two: "vm-2"},
+	}}
+	for name, want := range map[string]string{"vm-1": "10.0.0.4", "vm-2": "10.0.0.5"} {
+		found, err := instances.Find(t.Context(), name)
+		if err != nil || found.Labels["bosh.io/addresses"] != want || found.ProviderID != "gce://p/z/"+name ||
+			found.Zone != "" {
+			t.Errorf("%s: %+v, %v", name, found, err)
+		}
+	}
+	for name, want := range map[string]string{
+		"vm-copy": "that instance has the VM vm-1", "vm-gone": `the ID "gone"`, "vm-empty": "no instance",
+		"vm-other": "no VM vm-other", "worker-3c5e8f1a": "no VM worker-3c5e8f1a",
+	} {
+		if found, err := instances.Find(t.Context(), name); err == nil || !strings.Contains(err.Error(), want) ||
+			found.Labels != nil {
+			t.Errorf("%s: %+v, %v", name, found, err)
+		}
+	}
+
+	// The VM is replaced by one with another name and the same addresses, whose labels its Node does not get.
+	known, err := instances.Find(t.Context(), "vm-2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("agent-3")
+	records, err := instances.Deployment.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := instances.among(records, "vm-2", known); err == nil {
+		t.Errorf("the Node of the previous VM has the labels %v", found.Labels)
 	}
 }
 
@@ -393,9 +466,9 @@ func (c counted) Find(ctx context.Context, name string, labels map[string]string
 	return c.Machines.Find(ctx, name, labels)
 }
 
-func (c counted) ProviderID(ctx context.Context, i node.Instance) (string, error) {
+func (c counted) Locate(ctx context.Context, i node.Instance) (node.Location, error) {
 	*c.asked++
-	return c.Locator.ProviderID(ctx, i)
+	return c.Locator.Locate(ctx, i)
 }
 
 // TestInstanceOfAnotherGroup: migrated_from of a manifest moves an instance into another group, whose taints its Node

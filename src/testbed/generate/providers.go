@@ -240,6 +240,8 @@ func providerRow(p cloud.Provider) (string, error) {
 		if !about.BOSHNames {
 			names = "the cloud's"
 		}
+	} else if _, ok := p.(cloud.Identifier); ok {
+		names = "the cloud's"
 	}
 	deploy := fmt.Sprintf("[%s](../ops-files/%s)", about.OpsFile, about.OpsFile)
 	if about.Page != "providers.md" {

@@ -32,7 +32,8 @@ func boshServer(w *openstacksim.World, address, deployment, instance string) str
 func locate(t *testing.T, world *openstacksim.World) (string, error) {
 	t.Helper()
 	_, endpoint := start(t, world, 0)
-	return (&openstack.Provider{}).NewLocator(cloudConfig(t, endpoint)).ProviderID(t.Context(), own)
+	found, err := (&openstack.Provider{}).NewLocator(cloudConfig(t, endpoint)).Locate(t.Context(), own)
+	return found.ProviderID, err
 }
 
 var own = node.Instance{
@@ -72,14 +73,14 @@ func TestLocatorLives(t *testing.T) {
 	locator := (&openstack.Provider{}).NewLocator(file)
 	fails := func(with string) {
 		t.Helper()
-		if id, err := locator.ProviderID(t.Context(), own); err == nil || !strings.Contains(err.Error(), with) {
-			t.Errorf("%q, %v; want an error with %s", id, err, with)
+		if found, err := locator.Locate(t.Context(), own); err == nil || !strings.Contains(err.Error(), with) {
+			t.Errorf("%+v, %v; want an error with %s", found, err, with)
 		}
 	}
 	works := func(when string) {
 		t.Helper()
-		if id, err := locator.ProviderID(t.Context(), own); id != want || err != nil {
-			t.Errorf("%s: %q, %v; want %s", when, id, err, want)
+		if found, err := locator.Locate(t.Context(), own); found.ProviderID != want || err != nil {
+			t.Errorf("%s: %+v, %v; want %s", when, found, err, want)
 		}
 	}
 	fails("cloud.conf: no such file")

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	own   = "worker-3c5e8f1a"
-	other = "control-0d9b2c4e"
+	own   = "3c5e8f1a-0000-4000-8000-0000000000a1" // the IDs of their agents, as their VMs
+	other = "0d9b2c4e-0000-4000-8000-0000000000a2"
 )
 
 // startWithManifests starts an API server with the controller's manifests and two Nodes.

@@ -1,4 +1,5 @@
-// Package azure is the provider for Microsoft Azure: the manifests of its cloud controller manager.
+// Package azure is the provider for Microsoft Azure: the identity of its VMs, and the manifests of its cloud controller
+// manager.
 package azure
 
 import (
@@ -10,8 +11,11 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// Provider implements cloud.Provider.
-type Provider struct{}
+// Provider implements cloud.Identifier and cloud.Locator. The zero value is ready for use on a VM.
+type Provider struct {
+	// MetadataEndpoint replaces http://169.254.169.254.
+	MetadataEndpoint string
+}
 
 // About implements cloud.Provider.
 func (*Provider) About() cloud.About {

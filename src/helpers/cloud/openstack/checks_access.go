@@ -11,6 +11,7 @@ import (
 
 	"github.com/gophercloud/gophercloud/v2"
 
+	service "kubernetes-release/internal/metadata"
 	"kubernetes-release/preflight"
 )
 
@@ -19,8 +20,8 @@ func checkMetadata(f *facts) preflight.Outcome {
 		return passed("%s", f.metadata.UUID)
 	}
 	return found(preflight.Finding{
-		Resource: metadataService + "/openstack/latest/meta_data.json", Wanted: "the UUID of this server",
-		Found: f.metadataErr.Error(), Eventual: errors.Is(f.metadataErr, errTemporary),
+		Resource: service.Service + "/openstack/latest/meta_data.json", Wanted: "the UUID of this server",
+		Found: f.metadataErr.Error(), Eventual: errors.Is(f.metadataErr, service.ErrTemporary),
 		Why: "the Node is matched with its server by this UUID; without it, no cloud controller initializes the node.",
 		Fix: hand(
 			"let the VM reach the metadata service, which the subnet's router or DHCP agent provides; see also what "+

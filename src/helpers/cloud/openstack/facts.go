@@ -27,6 +27,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
 
 	"kubernetes-release/cloud/openstack/leftbehind"
+	service "kubernetes-release/internal/metadata"
 	"kubernetes-release/preflight"
 )
 
@@ -358,7 +359,7 @@ func temporary(err error) bool {
 	}
 	var unknown *tls.CertificateVerificationError
 	var failed *url.Error
-	return errors.Is(err, errTemporary) || errors.As(err, &failed) && !errors.As(err, &unknown)
+	return errors.Is(err, service.ErrTemporary) || errors.As(err, &failed) && !errors.As(err, &unknown)
 }
 
 func denied(err error) bool {

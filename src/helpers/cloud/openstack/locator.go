@@ -72,13 +72,13 @@ func (l *locator) connect(ctx context.Context) (*gophercloud.ServiceClient, erro
 	return compute, nil
 }
 
-// ProviderID implements node.Locator. The server of an instance has one of its addresses as a fixed IP, and in its
+// Locate implements node.Locator. The server of an instance has one of its addresses as a fixed IP, and in its
 // metadata the deployment and the instance, which the Director sets (metadata_updater.rb in bosh-director) and a server
 // cannot change. The address alone would not do: two networks of a project can have the same.
-func (l *locator) ProviderID(ctx context.Context, instance node.Instance) (string, error) {
+func (l *locator) Locate(ctx context.Context, instance node.Instance) (node.Location, error) {
 	compute, err := l.connect(ctx)
 	if err != nil {
-		return "", err
+		return node.Location{}, err
 	}
 	holders := map[string]servers.Server{} // of one of the addresses, by ID
 	for _, address := range instance.Addresses {
@@ -88,11 +88,11 @@ func (l *locator) ProviderID(ctx context.Context, instance node.Instance) (strin
 		// Nova takes the address as an expression, or as a part of one; in both cases the server is among the answers.
 		page, err := servers.List(compute, servers.ListOpts{IP: address.String()}).AllPages(ctx)
 		if err != nil {
-			return "", fmt.Errorf("ask Nova for the server with the address %s: %w", address, err)
+			return node.Location{}, fmt.Errorf("ask Nova for the server with the address %s: %w", address, err)
 		}
 		list, err := servers.ExtractServers(page)
 		if err != nil {
-			return "", fmt.Errorf("Nova's answer: %w", err)
+			return node.Location{}, fmt.Errorf("Nova's answer: %w", err)
 		}
 		for _, server := range list {
 			if hasFixed(server, address) {
@@ -114,7 +114,7 @@ func (l *locator) ProviderID(ctx context.Context, instance node.Instance) (strin
 	)
 	switch {
 	case len(ids) == 1:
-		return "openstack://" + l.region + "/" + ids[0], nil
+		return node.Location{ProviderID: "openstack://" + l.region + "/" + ids[0]}, nil
 	case len(ids) > 1:
 		reason = fmt.Sprintf(
 			"the servers %s all have an address of %v, and the metadata deployment=%q and id=%q; delete those that "+
@@ -128,7 +128,7 @@ func (l *locator) ProviderID(ctx context.Context, instance node.Instance) (strin
 			instance.Addresses, instance.Deployment, instance.ID, strings.Join(others, ", "),
 		)
 	}
-	return "", &node.Refusal{Reason: reason}
+	return node.Location{}, &node.Refusal{Reason: reason}
 }
 
 // hasFixed reports whether an address is one of the server's own, and not a floating IP.

@@ -3,18 +3,13 @@ package openstack
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
+	service "kubernetes-release/internal/metadata"
 	"kubernetes-release/node"
 )
-
-// metadataService is where servers ask about themselves (metadataURLTemplate in pkg/util/metadata/metadata.go of
-// cloud-provider-openstack).
-const metadataService = "http://169.254.169.254"
 
 // metadata is what the metadata service says of the server that asks.
 type metadata struct {
@@ -26,43 +21,22 @@ type metadata struct {
 	clock time.Time
 }
 
-// errTemporary marks a failure that may end by itself.
-var errTemporary = errors.New("temporary")
-
+// readMetadata asks the metadata service (metadataURLTemplate in pkg/util/metadata/metadata.go of
+// cloud-provider-openstack).
 func readMetadata(ctx context.Context, endpoint string) (metadata, error) {
 	url := endpoint + "/openstack/latest/meta_data.json"
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	answer, err := service.Get(ctx, url, nil)
 	if err != nil {
 		return metadata{}, err
-	}
-	// A proxy would ask about itself.
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Do(request)
-	if err != nil {
-		return metadata{}, errors.Join(err, errTemporary)
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		err := fmt.Errorf("%s answers %s", url, response.Status)
-		if response.StatusCode >= http.StatusInternalServerError {
-			err = errors.Join(err, errTemporary)
-		}
-		return metadata{}, err
-	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
-	if err != nil {
-		return metadata{}, errors.Join(err, errTemporary)
 	}
 	var m metadata
-	if err := json.Unmarshal(body, &m); err != nil {
+	if err := json.Unmarshal(answer.Body, &m); err != nil {
 		return metadata{}, fmt.Errorf("%s: %w", url, err)
 	}
 	if m.UUID == "" {
 		return metadata{}, fmt.Errorf("%s has no uuid", url)
 	}
-	m.clock, _ = http.ParseTime(response.Header.Get("Date"))
+	m.clock, _ = http.ParseTime(answer.Header.Get("Date"))
 	return m, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"kubernetes-release/cloud"
+	service "kubernetes-release/internal/metadata"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/preflight"
 )
@@ -71,7 +72,7 @@ func (p *Provider) round(
 ) *facts {
 	f := &facts{request: request.Config}
 	calls[preflight.Calls{Service: "metadata", Action: "GET meta_data.json"}]++
-	f.metadata, f.metadataErr = readMetadata(ctx, cmp.Or(p.MetadataEndpoint, metadataService))
+	f.metadata, f.metadataErr = readMetadata(ctx, cmp.Or(p.MetadataEndpoint, service.Service))
 	f.now = p.now() // before the requests, which can take longer than clocks may differ
 	if request.Config.Role == preflight.Control && request.Config.Mode != preflight.ModeOff {
 		f.config, f.configErr = parseConfig(request.CloudConfig)
@@ -85,7 +86,7 @@ func (p *Provider) round(
 // evaluate runs the checks. It also returns the check to wait for: one that fails, if every failure may end by itself.
 func evaluate(f *facts, config preflight.Config) (results []preflight.Result, waitFor string) {
 	if config.Mode == preflight.ModeOff {
-		if errors.Is(f.metadataErr, errTemporary) {
+		if errors.Is(f.metadataErr, service.ErrTemporary) {
 			return nil, "metadata-service"
 		}
 		return nil, ""

@@ -35,30 +35,30 @@ type locator struct {
 	until   time.Time
 }
 
-// ProviderID implements node.Locator.
-func (l *locator) ProviderID(ctx context.Context, instance node.Instance) (string, error) {
+// Locate implements node.Locator.
+func (l *locator) Locate(ctx context.Context, instance node.Instance) (node.Location, error) {
 	select {
 	case l.turn <- struct{}{}:
 		defer func() { <-l.turn }()
 	case <-ctx.Done():
-		return "", fmt.Errorf("wait for searches for other VMs in vCenter: %w", ctx.Err())
+		return node.Location{}, fmt.Errorf("wait for searches for other VMs in vCenter: %w", ctx.Err())
 	}
 	if err := l.pausing(); err != nil {
-		return "", err
+		return node.Location{}, err
 	}
 	var location Location
 	err := l.program.run(ctx, LocateCommand, Search{Instance: instance, File: l.file}, &location, slog.Default())
 	if err != nil {
-		return "", err
+		return node.Location{}, err
 	}
 	if location.LoginRefused != "" {
 		l.refused, l.until = location.LoginRefused, l.now().Add(loginPause)
-		return "", l.pausing()
+		return node.Location{}, l.pausing()
 	}
 	if location.Refusal != "" {
-		return "", &node.Refusal{Reason: location.Refusal}
+		return node.Location{}, &node.Refusal{Reason: location.Refusal}
 	}
-	return location.ProviderID, nil
+	return node.Location{ProviderID: location.ProviderID}, nil
 }
 
 // pausing fails while no login is tried.

@@ -32,11 +32,11 @@ func TestLocatorAsksTheProgram(t *testing.T) {
 		"without the program": {"", "", "the job vcenter", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			id, err := vm(t, test.script).NewLocator("cloud.conf").ProviderID(t.Context(), instance)
+			found, err := vm(t, test.script).NewLocator("cloud.conf").Locate(t.Context(), instance)
 			var refusal *node.Refusal
-			if id != test.id || (err == nil) != (test.want == "") || errors.As(err, &refusal) != test.refused ||
+			if found.ProviderID != test.id || (err == nil) != (test.want == "") || errors.As(err, &refusal) != test.refused ||
 				err != nil && !strings.Contains(err.Error(), test.want) {
-				t.Errorf("%q, %v", id, err)
+				t.Errorf("%+v, %v", found, err)
 			}
 		})
 	}
@@ -52,10 +52,10 @@ func TestARefusedLoginIsNotRepeated(t *testing.T) {
 		t.Helper()
 		var others sync.WaitGroup
 		for range 4 { // VMs that ask at the same time
-			others.Go(func() { _, _ = l.ProviderID(t.Context(), node.Instance{}) })
+			others.Go(func() { _, _ = l.Locate(t.Context(), node.Instance{}) })
 		}
 		others.Wait()
-		_, err := l.ProviderID(t.Context(), node.Instance{})
+		_, err := l.Locate(t.Context(), node.Instance{})
 		var refusal *node.Refusal
 		if err == nil || errors.As(err, &refusal) || !strings.Contains(err.Error(), "wrong password; not tried again") {
 			t.Errorf("error %v", err)
@@ -102,7 +102,7 @@ func asking(t *testing.T, p *Provider) (ctx context.Context, ended func() bool) 
 func TestTheProgramEndsItsSession(t *testing.T) {
 	p := vm(t, endless("exit 1"))
 	ctx, ended := asking(t, p)
-	if _, err := p.NewLocator("cloud.conf").ProviderID(ctx, node.Instance{}); err == nil || !ended() {
+	if _, err := p.NewLocator("cloud.conf").Locate(ctx, node.Instance{}); err == nil || !ended() {
 		t.Errorf("%v, ended by itself: %v", err, ended())
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"kubernetes-release/cloud"
 	"kubernetes-release/internal/bosh"
 	"kubernetes-release/internal/duration"
+	"kubernetes-release/internal/metadata"
+	"kubernetes-release/internal/poll"
 	"kubernetes-release/node"
 	"kubernetes-release/preflight"
 )
@@ -67,6 +69,8 @@ func (o Options) check(ctx context.Context, registry *cloud.Registry) (*prefligh
 	}
 	defer closeLog()
 
+	// What is left of the timeout after the window is for the last requests and the report.
+	config.RetryWindow = min(config.RetryWindow, duration.Duration(o.Timeout-o.Timeout/10))
 	started := o.Clock.Now()
 	checker, checks := provider.(cloud.Checker)
 	if !checks {
@@ -80,7 +84,10 @@ func (o Options) check(ctx context.Context, registry *cloud.Registry) (*prefligh
 					o.Config,
 				)
 			}
-			id := config.VM.Identity()
+			id, err := identify(ctx, provider, config)
+			if err != nil {
+				return nil, err
+			}
 			if outcome.Identity, err = &id, o.writeIdentity(id, log); err != nil {
 				return nil, err
 			}
@@ -92,8 +99,6 @@ func (o Options) check(ctx context.Context, registry *cloud.Registry) (*prefligh
 	if err := preflight.ValidateOverrides(config.Checks, checker.Checks()); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Config, err)
 	}
-	// What is left of the timeout after the window is for the last requests and the report.
-	config.RetryWindow = min(config.RetryWindow, duration.Duration(o.Timeout-o.Timeout/10))
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	outcome, err := checker.Preflight(ctx, cloud.Request{
@@ -117,6 +122,31 @@ func (o Options) check(ctx context.Context, registry *cloud.Registry) (*prefligh
 		)
 	}
 	return report, nil
+}
+
+// leastWindow is enough for one answer of a metadata service.
+const leastWindow = 5 * time.Second
+
+// identify returns the identity of this machine in a cloud without checks: that of the cloud, or BOSH's.
+func identify(ctx context.Context, provider cloud.Provider, config preflight.Config) (node.Identity, error) {
+	identifier, ok := provider.(cloud.Identifier)
+	if !ok {
+		return config.VM.Identity(), nil
+	}
+	var id node.Identity
+	err := poll.Within(ctx, max(config.RetryWindow.Std(), leastWindow), time.Second, func(ctx context.Context) (err error) {
+		if id, err = identifier.Identify(ctx, config.VM); err != nil && !errors.Is(err, metadata.ErrTemporary) {
+			return poll.Permanent(err)
+		}
+		return err
+	})
+	if err != nil {
+		return id, fmt.Errorf(
+			"the metadata service of %s does not identify this VM, which is a Node by the name that it has there: %w",
+			provider.About().Title, err,
+		)
+	}
+	return id, nil
 }
 
 func (o Options) writeIdentity(id node.Identity, log *slog.Logger) error {

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +19,7 @@ import (
 
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/providers"
+	"kubernetes-release/internal/metadata"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/node"
 	"kubernetes-release/preflight"
@@ -122,7 +126,7 @@ func TestTheWindowEndsBeforeTheTimeout(t *testing.T) {
 func TestNodeNamesOfOtherProviders(t *testing.T) {
 	const vm = `"vm": {"instance_group": "worker", "instance_id": "1a2b3c4d-0000-4000-8000-000000000000",
 		"address": "10.0.0.7"}, `
-	const config = `"provider": "gce", "cluster": "prod", "role": "control"}`
+	const config = `"provider": "cloudstack", "cluster": "prod", "role": "control"}`
 	var stderr bytes.Buffer
 	options := Options{
 		Config: configFile(t, "{"+vm+config), NodeIdentity: filepath.Join(t.TempDir(), "node.json"),
@@ -140,6 +144,59 @@ func TestNodeNamesOfOtherProviders(t *testing.T) {
 	if report, err := Run(t.Context(), providers.All(), options); report != nil || err == nil ||
 		!strings.Contains(err.Error(), "vm is incomplete") {
 		t.Errorf("without the VM: %+v, %v", report, err)
+	}
+}
+
+// named is a provider without checks that knows the cloud's names. It answers when it was asked some times.
+type named struct {
+	failures *int
+	err      error
+}
+
+func (named) About() cloud.About { return cloud.About{Name: "named", Title: "Named Cloud"} }
+
+func (p named) Identify(_ context.Context, vm node.VM) (node.Identity, error) {
+	if *p.failures--; *p.failures >= 0 {
+		return node.Identity{}, p.err
+	}
+	return node.Identity{Name: "vm-1", ProviderID: "named:///vm-1", Address: vm.Address}, nil
+}
+
+// TestNodeNamesOfTheCloud: without checks too, nodes have the names by which the cloud's controller finds their VMs.
+func TestNodeNamesOfTheCloud(t *testing.T) {
+	temporary := fmt.Errorf("starting: %w", metadata.ErrTemporary)
+	for name, test := range map[string]struct {
+		failures int
+		err      error
+		window   string
+		want     string
+	}{
+		"at once":              {0, nil, "0s", ""},
+		"when it has started":  {1, temporary, "10s", ""},
+		"not in time":          {100, temporary, "0s", "timed out after 5s: starting"},
+		"never":                {100, errors.New("unknown"), "10m", "Named Cloud does not identify this VM"},
+		"never, and it is off": {100, errors.New("unknown"), `10m", "mode": "off`, "unknown"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			options := Options{
+				Config: configFile(t, `{"vm": {"instance_group": "worker", "instance_id": "1a2b3c4d",
+					"address": "10.0.0.7"}, "provider": "named", "cluster": "prod", "role": "worker", "retry_window": "`+
+					test.window+`"}`),
+				NodeIdentity: filepath.Join(t.TempDir(), "node.json"),
+				Output:       Output{Stdout: io.Discard, Stderr: io.Discard}, Clock: clock.RealClock{},
+			}
+			failures := test.failures
+			_, err := Run(t.Context(), cloud.NewRegistry(named{&failures, test.err}), options)
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Fatal(err)
+			}
+			id, err := node.Read(options.NodeIdentity)
+			if test.want == "" && (err != nil || id.Name != "vm-1" || id.ProviderID != "named:///vm-1") ||
+				test.want != "" && !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%+v, %v", id, err)
+			}
+		})
 	}
 }
 
