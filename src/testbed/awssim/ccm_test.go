@@ -18,10 +18,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"kubernetes-release/addons"
-	"kubernetes-release/addons/addonstest"
 	cloudaws "kubernetes-release/cloud/aws"
 	"kubernetes-release/cloud/controller"
+	"kubernetes-release/cloud/controller/controllertest"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
 	"kubernetes-release/internal/tail"
@@ -69,48 +68,17 @@ func TestCloudControllerManagerInPods(t *testing.T) {
 	client := api.Admin()
 	uninitializedNode(t, client)
 
-	manifests, err := controller.Render((&cloudaws.Provider{}).About(), controller.Settings{
-		Cluster: cluster, PodNetwork: "10.244.0.0/16", Replicas: 2, LogLevel: 2,
-		Images: map[string]string{"cloud-controller-manager": "example/ccm:v1"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	addonstest.Apply(t, api, addons.Options{Objects: addonstest.Objects(manifests.GetResources())})
-	deployment, err := client.AppsV1().
-		Deployments(controller.Namespace).
-		Get(t.Context(), "cloud-controller-manager", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	conf := filepath.Join(t.TempDir(), "cloud.conf")
 	if err := os.WriteFile(conf, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	kubeconfig := api.Kubeconfig(
-		"system:serviceaccount:kube-system:cloud-controller-manager", "system:serviceaccounts",
-		"system:serviceaccounts:kube-system",
+	arguments := controllertest.InPods(
+		t, api, (&cloudaws.Provider{}).About(), conf, func(s *controller.Settings) { s.Cluster = cluster },
 	)
-	arguments := []string{ // in a pod, the service account's
-		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig,
-		"--authorization-kubeconfig=" + kubeconfig,
-	}
-	for _, argument := range deployment.Spec.Template.Spec.Containers[0].Args {
-		argument = strings.Replace(argument, "/etc/kubernetes/cloud/cloud.conf", conf, 1)
-		arguments = append(arguments, argument)
-	}
 	log := startProgram(t, ccm, b, arguments...)
 	logged(t, log)
 	doesItsWork(t, b, client, nodePort)
-	text, err := os.ReadFile(log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if strings.Contains(line, "forbidden") {
-			t.Errorf("lacks a permission: %s", line)
-		}
-	}
+	controllertest.CheckPermissions(t, log)
 }
 
 // doesItsWork checks that the cloud controller initializes the Node, and creates and deletes load balancers.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/boshdns"
+	"kubernetes-release/cloud/controller/controllertest"
 	"kubernetes-release/cloud/openstack"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
@@ -27,8 +28,8 @@ import (
 )
 
 // TestCloudControllerManager has the real cloud controller manager initialize a Node, whose provider ID is the one that
-// kubelet-csr-approver finds, and create and delete a load balancer. In addition to kubetest's requirements it needs
-// COMPONENTS_DIR.
+// kubelet-csr-approver finds, and create and delete a load balancer. It has the arguments and the permissions of the
+// release's manifests. In addition to kubetest's requirements it needs COMPONENTS_DIR.
 func TestCloudControllerManager(t *testing.T) {
 	program := controllerProgram(t)
 	api := kubetest.Start(t, kubetest.Options{})
@@ -46,7 +47,11 @@ func TestCloudControllerManager(t *testing.T) {
 	// Without the provider ID, which a policy takes away.
 	kubetest.CreateUninitializedNode(t, client, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1a2b3c4d"}})
 	config := cloudConfig(t, endpoint)
-	startController(t, program, config, api.Kubeconfig("ccm", "system:masters"))
+	command := exec.Command(
+		program, controllertest.InPods(t, api, (&openstack.Provider{}).About(), config, nil)...,
+	)
+	command.Env = []string{"HOME=" + t.TempDir()}
+	log, _ := kubetest.StartProgram(t, command)
 	records := filepath.Join(t.TempDir(), "records.json")
 	if err := os.WriteFile(records, fmt.Appendf(nil, `{
 "record_keys": ["id", "instance_group", "az", "network", "deployment", "ip", "domain"],
@@ -89,6 +94,7 @@ func TestCloudControllerManager(t *testing.T) {
 		return nil
 	})
 	balancerService(t, sim, client, nodePort)
+	controllertest.CheckPermissions(t, log)
 }
 
 // controllerProgram is the real cloud controller manager.

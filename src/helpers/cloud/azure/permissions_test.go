@@ -54,6 +54,10 @@ func startWithManifests(t *testing.T) *kubetest.Cluster {
 	return cluster
 }
 
+func providerID(vm string) string {
+	return "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/" + vm
+}
+
 // TestNodesChangeTheirOwnNodeOnly is root on a worker with the token of cloud-node-manager, whose role is for all
 // Nodes: it takes the taints of control VMs away, or has the API server connect to another machine.
 func TestNodesChangeTheirOwnNodeOnly(t *testing.T) {
@@ -109,7 +113,13 @@ func TestNodesChangeTheirOwnNodeOnly(t *testing.T) {
 		"a taint of its own": {
 			own, metadata, "only the taint", `{"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}`,
 		},
-		"a provider ID": {own, metadata, "a provider ID of Azure once", `{"spec": {"providerID": "aws:///a/i-1"}}`},
+		"a provider ID": {own, metadata, "the provider ID of its own VM", `{"spec": {"providerID": "aws:///a/i-1"}}`},
+		"another's provider ID": {
+			own, metadata, "the provider ID of its own VM", `{"spec": {"providerID": "` + providerID(other) + `"}}`,
+		},
+		"one that ends as its own": {
+			own, metadata, "the provider ID of its own VM", `{"spec": {"providerID": "` + providerID("x"+own) + `"}}`,
+		},
 		"another's address": {
 			own, status, "10.0.0.5", `{"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.4"}]}}`,
 		},
@@ -133,7 +143,8 @@ func TestNodesChangeTheirOwnNodeOnly(t *testing.T) {
 	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
 		return taint.Key == "node.cloudprovider.kubernetes.io/uninitialized"
 	})
-	node.Spec.ProviderID = "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/own"
+	node.Spec.ProviderID = providerID(own)
+	node.Labels["topology.kubernetes.azure.com/interconnect-group"] = "group-1"
 	node.Labels[corev1.LabelTopologyZone], node.Labels[corev1.LabelInstanceTypeStable] = "eastus-1", "Standard_D2s_v5"
 	if _, err := client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)

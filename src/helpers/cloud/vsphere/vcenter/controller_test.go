@@ -18,9 +18,8 @@ import (
 	ktypes "k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"kubernetes-release/addons"
-	"kubernetes-release/addons/addonstest"
 	"kubernetes-release/cloud/controller"
+	"kubernetes-release/cloud/controller/controllertest"
 	"kubernetes-release/cloud/vsphere"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
@@ -52,30 +51,9 @@ func TestCloudControllerManagerInPods(t *testing.T) {
 	if err := os.WriteFile(conf, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	manifests, err := controller.Render((&vsphere.Provider{}).About(), controller.Settings{
-		Cluster: "prod", PodNetwork: "10.244.0.0/16", Replicas: 2, LogLevel: 4, CloudConfig: string(content),
-		Images: map[string]string{"cloud-controller-manager": "example/ccm:v1"},
+	arguments := controllertest.InPods(t, api, (&vsphere.Provider{}).About(), conf, func(s *controller.Settings) {
+		s.LogLevel = 4
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	addonstest.Apply(t, api, addons.Options{Objects: addonstest.Objects(manifests.GetResources())})
-	deployment, err := client.AppsV1().Deployments(controller.Namespace).
-		Get(t.Context(), "cloud-controller-manager", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	kubeconfig := api.Kubeconfig(
-		"system:serviceaccount:kube-system:cloud-controller-manager", "system:serviceaccounts",
-		"system:serviceaccounts:kube-system",
-	)
-	arguments := []string{ // in a pod, the service account's
-		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig,
-		"--authorization-kubeconfig=" + kubeconfig,
-	}
-	for _, argument := range deployment.Spec.Template.Spec.Containers[0].Args {
-		arguments = append(arguments, strings.Replace(argument, "/etc/kubernetes/cloud/cloud.conf", conf, 1))
-	}
 	// As in a cluster: kubelet may not set the provider ID, and kubelet-csr-approver sets what vCenter says.
 	uninitializedNode(t, client, "worker-0a1b2c3d")
 	log := start(t, program, arguments)
@@ -117,17 +95,8 @@ func TestCloudControllerManagerInPods(t *testing.T) {
 		}
 		return nil
 	})
-	text, err := os.ReadFile(log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		// It lists the Secrets of all namespaces, for a password of NSX-T, which the manifests do not let it.
-		if strings.Contains(line, "forbidden") && !strings.Contains(line, `cannot list resource "secrets"`) &&
-			!strings.Contains(line, "secrets is forbidden") {
-			t.Errorf("lacks a permission: %s", line)
-		}
-	}
+	// It lists the Secrets of all namespaces, for a password of NSX-T, which the manifests do not let it.
+	controllertest.CheckPermissions(t, log, `cannot list resource "secrets"`, "secrets is forbidden")
 }
 
 // uninitializedNode creates the Node of the VM. The controller looks for a VM only when it sees a new Node.
