@@ -63,7 +63,8 @@ type Instances struct {
 	Deployment boshdns.Deployment
 	// Cloud knows the addresses of a Node's VM; nil if the Node's name is that of the instance.
 	Cloud Machines
-	// Locator knows the VM of an instance, and, if it is a node.Namer, of which instance a Node is; nil if there is none.
+	// Locator knows the VM of an instance, and, if it is a node.Namer, of which instance a Node is; nil if there is
+	// none.
 	Locator node.Locator
 	// Taints are those that the Nodes of an instance group, by its name in the manifest, have at least.
 	Taints map[string][]corev1.Taint

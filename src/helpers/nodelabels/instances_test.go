@@ -109,8 +109,8 @@ func (c naming) Locate(_ context.Context, i node.Instance) (node.Location, error
 	return node.Location{Node: c.names[i.ID], ProviderID: "gce://p/z/" + c.names[i.ID]}, nil
 }
 
-// TestNamesOfTheCloud: the instance is the one whose VM has the Node's name, by its ID or its agent. What seems to be its
-// VM, such as one with a copied label, is not.
+// TestNamesOfTheCloud: the instance is the one whose VM has the Node's name, by its ID or its agent. What seems to be
+// its VM, such as one with a copied label, is not.
 func TestNamesOfTheCloud(t *testing.T) {
 	const one, two = "3c5e8f1a-0000-4000-8000-000000000001", "7d2b9c4e-0000-4000-8000-000000000002"
 	path := filepath.Join(t.TempDir(), "records.json")
@@ -126,7 +126,8 @@ func TestNamesOfTheCloud(t *testing.T) {
 	write("agent-2")
 	instances := &Instances{Deployment: deployment("kube", path), Locator: naming{
 		map[string]node.Instance{
-			"vm-1": {ID: one}, "vm-2": {Agent: "agent-2"}, "vm-copy": {ID: one}, "vm-gone": {ID: "gone"}, "vm-empty": {},
+			"vm-1": {ID: one}, "vm-2": {Agent: "agent-2"}, "vm-copy": {ID: one}, "vm-gone": {ID: "gone"},
+			"vm-empty": {},
 		},
 		map[string]string{one: "vm-1", two: "vm-2"},
 	}}

@@ -29,8 +29,8 @@ func healthy() service {
 	return service{
 		"project/project-id": "acme-prod", "instance/name": vmName,
 		"instance/zone":                           "projects/123456/zones/europe-west1-b",
-		"instance/network-interfaces/":            `[{"ip": "10.0.0.7", "network": "n"}, {"ip": "10.1.0.7", "ipv6s": ["fd20::7"]}]`,
-		"instance/service-accounts/default/token": `{"access_token": "t0ken", "expires_in": 3599, "token_type": "Bearer"}`,
+		"instance/network-interfaces/":            `[{"ip": "10.0.0.7"}, {"ip": "10.1.0.7", "ipv6s": ["fd20::7"]}]`,
+		"instance/service-accounts/default/token": `{"access_token": "t0ken", "expires_in": 3599}`,
 	}
 }
 
@@ -140,7 +140,8 @@ func (c *compute) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var number int
 	_, _ = fmt.Sscan(query.Get("pageToken"), &number)
-	zones := map[string]any{"zones/us-east1-a": map[string]any{"warning": map[string]string{"code": "NO_RESULTS_ON_PAGE"}}}
+	empty := map[string]any{"warning": map[string]string{"code": "NO_RESULTS_ON_PAGE"}}
+	zones := map[string]any{"zones/us-east1-a": empty}
 	answer := map[string]any{"items": zones}
 	if number > 0 && number <= len(fitting) { // the first page is empty
 		zones["zones/any"] = map[string]any{"instances": fitting[number-1 : number]}
@@ -186,7 +187,9 @@ func TestLocate(t *testing.T) {
 		"two with a label": {[]vm{own, machine("vm-copy", "z", instance, "10.0.0.7")}, "it has 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &Provider{MetadataEndpoint: serve(t, healthy()), ComputeEndpoint: serve(t, &compute{t: t, vms: test.vms})}
+			p := &Provider{
+				MetadataEndpoint: serve(t, healthy()), ComputeEndpoint: serve(t, &compute{t: t, vms: test.vms}),
+			}
 			got, err := p.NewLocator("").Locate(t.Context(), node.Instance{
 				Deployment: "prod", ID: instance, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.7")},
 			})
@@ -240,7 +243,8 @@ func TestComputeFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &Provider{
-				MetadataEndpoint: serve(t, test.service), ComputeEndpoint: serve(t, &compute{t: t, status: test.status}),
+				MetadataEndpoint: serve(t, test.service),
+				ComputeEndpoint:  serve(t, &compute{t: t, status: test.status}),
 			}
 			namer := p.NewLocator("").(node.Namer)
 			_, located := namer.Locate(t.Context(), node.Instance{ID: instance})

@@ -36,8 +36,8 @@ func (p *Provider) text(ctx context.Context, name string) (string, error) {
 	return string(body), err
 }
 
-// Identify implements cloud.Identifier. The name of the Node is that of the VM, by which the cloud controller adds it to
-// load balancers (getInstancesByNames in providers/gce/gce_instances.go of cloud-provider-gcp).
+// Identify implements cloud.Identifier. The name of the Node is that of the VM, by which the cloud controller adds it
+// to load balancers (getInstancesByNames in providers/gce/gce_instances.go of cloud-provider-gcp).
 func (p *Provider) Identify(ctx context.Context, vm node.VM) (node.Identity, error) {
 	id := node.Identity{Address: vm.Address}
 	project, err := p.text(ctx, "project/project-id")

@@ -85,7 +85,7 @@ var ofClouds = map[string]map[string][]call{
 			"create serviceaccounts/token kube-system/azure-cloud-provider",
 			"list endpointslices.discovery.k8s.io", "watch endpointslices.discovery.k8s.io",
 		},
-		// EnsureLoadBalancer starts with the lease (azure_lock.go); updateNodeTaint; getEligibleLoadBalancersForService.
+		// Load balancers start with the lease (azure_lock.go); updateNodeTaint; labels of namespaces.
 		"azure-cloud-provider": {
 			"create leases.coordination.k8s.io kube-system",
 			"get leases.coordination.k8s.io kube-system/aks-managed-resource-locker",

@@ -34,8 +34,8 @@ func TestLocatorAsksTheProgram(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			found, err := vm(t, test.script).NewLocator("cloud.conf").Locate(t.Context(), instance)
 			var refusal *node.Refusal
-			if found.ProviderID != test.id || (err == nil) != (test.want == "") || errors.As(err, &refusal) != test.refused ||
-				err != nil && !strings.Contains(err.Error(), test.want) {
+			if found.ProviderID != test.id || (err == nil) != (test.want == "") ||
+				errors.As(err, &refusal) != test.refused || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%+v, %v", found, err)
 			}
 		})

@@ -28,8 +28,8 @@ type Answer struct {
 	Header http.Header
 }
 
-// Get asks the service, with these headers. It uses no proxy, which would be told about itself, and follows no redirect,
-// which leads elsewhere.
+// Get asks the service, with these headers. It uses no proxy, which would be told about itself, and follows no
+// redirect, which leads elsewhere.
 func Get(ctx context.Context, url string, header map[string]string) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -134,7 +134,8 @@ func identify(ctx context.Context, provider cloud.Provider, config preflight.Con
 		return config.VM.Identity(), nil
 	}
 	var id node.Identity
-	err := poll.Within(ctx, max(config.RetryWindow.Std(), leastWindow), time.Second, func(ctx context.Context) (err error) {
+	window := max(config.RetryWindow.Std(), leastWindow)
+	err := poll.Within(ctx, window, time.Second, func(ctx context.Context) (err error) {
 		if id, err = identifier.Identify(ctx, config.VM); err != nil && !errors.Is(err, metadata.ErrTemporary) {
 			return poll.Permanent(err)
 		}

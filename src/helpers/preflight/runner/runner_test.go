@@ -181,8 +181,8 @@ func TestNodeNamesOfTheCloud(t *testing.T) {
 			t.Parallel()
 			options := Options{
 				Config: configFile(t, `{"vm": {"instance_group": "worker", "instance_id": "1a2b3c4d",
-					"address": "10.0.0.7"}, "provider": "named", "cluster": "prod", "role": "worker", "retry_window": "`+
-					test.window+`"}`),
+					"address": "10.0.0.7"}, "provider": "named", "cluster": "prod", "role": "worker",
+					"retry_window": "`+test.window+`"}`),
 				NodeIdentity: filepath.Join(t.TempDir(), "node.json"),
 				Output:       Output{Stdout: io.Discard, Stderr: io.Discard}, Clock: clock.RealClock{},
 			}
