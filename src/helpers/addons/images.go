@@ -13,8 +13,13 @@ import (
 type Images map[string]string
 
 const (
-	placeholderStart = "${image:"
+	placeholderStart = "${"
+	imageStart       = "image:"
 	placeholderEnd   = "}"
+	// parenthesis and dollar are placeholders of single characters: BOSH takes (( for the beginning of a variable, and
+	// ${ is one here.
+	parenthesis = "(}"
+	dollar      = "$}"
 )
 
 // LoadImages reads images.json of the release's package images: one JSON object of short name to full reference.
@@ -31,29 +36,47 @@ func LoadImages(path string) (Images, error) {
 	return images, nil
 }
 
-// Expand replaces each ${image:NAME} in text with the image's reference. The error for an unknown name lists the known
-// ones.
+// Expand replaces each ${image:NAME} in text with the image's reference, ${(} with ( and ${$} with $. The error for an
+// unknown name lists the known ones.
 func (i Images) Expand(text string) (string, error) {
 	var expanded strings.Builder
 	for {
 		before, after, found := strings.Cut(text, placeholderStart)
 		expanded.WriteString(before)
-		if !found {
+		switch {
+		case !found:
 			return expanded.String(), nil
+		case strings.HasPrefix(after, parenthesis), strings.HasPrefix(after, dollar):
+			expanded.WriteString(after[:1])
+			text = after[len(dollar):]
+		case strings.HasPrefix(after, imageStart):
+			reference, rest, err := i.reference(after[len(imageStart):])
+			if err != nil {
+				return "", err
+			}
+			expanded.WriteString(reference)
+			text = rest
+		default:
+			expanded.WriteString(placeholderStart)
+			text = after
 		}
-		name, rest, closed := strings.Cut(after, placeholderEnd)
-		if !closed {
-			return "", fmt.Errorf("%q lacks its closing %q", placeholderStart+after, placeholderEnd)
-		}
-		reference, known := i[name]
-		if !known {
-			return "", fmt.Errorf(
-				"%s%s%s is not an image of the release; known: %s", placeholderStart, name, placeholderEnd, i.names(),
-			)
-		}
-		expanded.WriteString(reference)
-		text = rest
 	}
+}
+
+// reference returns that of the image whose name a text begins with, and the text after the placeholder.
+func (i Images) reference(text string) (reference, rest string, err error) {
+	name, rest, closed := strings.Cut(text, placeholderEnd)
+	if !closed {
+		return "", "", fmt.Errorf("%q lacks its closing %q", placeholderStart+imageStart+text, placeholderEnd)
+	}
+	reference, known := i[name]
+	if !known {
+		return "", "", fmt.Errorf(
+			"%s%s%s%s is not an image of the release; known: %s", placeholderStart, imageStart, name, placeholderEnd,
+			i.names(),
+		)
+	}
+	return reference, rest, nil
 }
 
 func (i Images) names() string {

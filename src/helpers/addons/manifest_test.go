@@ -131,6 +131,18 @@ func TestExpandWithoutAnyImage(t *testing.T) {
 	}
 }
 
+// TestExpandCharacters: what scripts/prepare-manifests.sh writes for text that BOSH or the release would replace.
+func TestExpandCharacters(t *testing.T) {
+	for text, want := range map[string]string{
+		"$(${(}i + 1))": "$((i + 1))", "(${(}(a": "(((a", "${(}${(}": "((", "${$}{image:dns}": "${image:dns}",
+		"${$}{(}": "${(}", "${${image:dns}": "${d", "${HOME} ${": "${HOME} ${", "${image:dns}${(}": "d(",
+	} {
+		if got, err := (Images{"dns": "d"}).Expand(text); err != nil || got != want {
+			t.Errorf("%q became %q, %v; want %q", text, got, err, want)
+		}
+	}
+}
+
 // TestObjectsOfOtherSourcesAreNotInManifests: before the API server is asked.
 func TestObjectsOfOtherSourcesAreNotInManifests(t *testing.T) {
 	dir := directory(t, map[string]string{"1.yaml": settingsManifest})
