@@ -152,7 +152,8 @@ END {
 mode=refuse
 if [[ -n $credhub ]]; then mode=credhub; elif [[ -n $inline ]]; then mode=inline; fi
 touch "$work/manifests" "$work/secrets/text"
-awk -v kinds="$cluster_kinds$scoped" -v namespace="$namespace" -v mode="$mode" \
+# Not every awk takes a value of several lines.
+awk -v kinds="${cluster_kinds//$'\n'/ }$scoped" -v namespace="$namespace" -v mode="$mode" \
   -v manifests="$work/manifests" -v secrets="$work/secrets/text" "$program" || exit 1
 
 cat "$work/manifests"

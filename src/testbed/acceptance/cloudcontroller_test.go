@@ -40,7 +40,7 @@ func TestSoakCloudControllerImage(t *testing.T) {
 	traffic := l.probeBalancer(host)
 
 	archive := controllerArchive(t)
-	if err := l.importImage(t.Context(), archive); err != nil {
+	if err := l.importImage(t.Context(), "control/0", archive); err != nil {
 		t.Fatal(err)
 	}
 	pods := &lab{
@@ -109,7 +109,7 @@ func TestSoakCloudControllerImage(t *testing.T) {
 	imported := make(chan error, 1)
 	go func() { // the new VM has no registry to pull from, and its storage waits for the controller
 		imported <- poll.Within(t.Context(), deployTimeout, time.Second, func(ctx context.Context) error {
-			return l.importImage(ctx, archive)
+			return l.importImage(ctx, "control/0", archive)
 		})
 	}()
 	pods.mustFix(t)
@@ -214,12 +214,12 @@ func controllerArchive(t *testing.T) []byte {
 	return archive.Bytes()
 }
 
-// importImage gives an image to the container runtime of control/0.
-func (l *lab) importImage(ctx context.Context, archive []byte) error {
+// importImage gives an image to the container runtime of an instance.
+func (l *lab) importImage(ctx context.Context, instance string, archive []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	command := l.command(
-		ctx, "ssh", "control/0", "/var/vcap/packages/containerd/bin/ctr", "--address",
+		ctx, "ssh", instance, "/var/vcap/packages/containerd/bin/ctr", "--address",
 		"/run/containerd/containerd.sock", "--namespace", "k8s.io", "images", "import", "-",
 	)
 	command.Stdin = bytes.NewReader(archive)

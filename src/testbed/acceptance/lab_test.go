@@ -45,6 +45,7 @@ type lab struct {
 	base     []string // replaces the ops-files of `make up`, unless empty
 	ops      []string // additional ops-files
 	vars     []string
+	varsFile string // further variables, unless empty
 }
 
 var shared struct {
@@ -128,6 +129,9 @@ func (l *lab) upArgs() []string {
 	}
 	for _, v := range l.vars {
 		args = append(args, "-v", v)
+	}
+	if l.varsFile != "" {
+		args = append(args, "-l", l.varsFile)
 	}
 	return args
 }

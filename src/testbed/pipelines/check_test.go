@@ -23,6 +23,7 @@ var coreTypes = []string{
 var unprivileged = []string{
 	"lab-on-debian", "lab-on-ubuntu",
 	"ops-files", "deploy-aws", "test-aws", "upgrade-aws", "delete-aws", "sweep-aws", "vulnerabilities", "bump", "ship",
+	"render-charts",
 }
 
 // checker collects what is wrong with a pipeline.

@@ -136,7 +136,7 @@ func taskFiles(t *testing.T) []string {
 }
 
 func TestTasksMatchTheirScripts(t *testing.T) {
-	text := read(t, "ci/pipeline.yml")
+	text, example := read(t, "ci/pipeline.yml"), read(t, "ci/example/pipeline.yml")
 	known := makeTargets(t)
 	for _, name := range taskFiles(t) {
 		config, err := readTask("ci/tasks/" + name + ".yml")
@@ -147,7 +147,8 @@ func TestTasksMatchTheirScripts(t *testing.T) {
 		if want := "repository/ci/tasks/" + name + ".sh"; config.Run.Path != want {
 			t.Errorf("task %s runs %s, want %s", name, config.Run.Path, want)
 		}
-		if !strings.Contains(text, "ci/tasks/"+name+".yml") {
+		forOperators := strings.Contains(example, "ci/tasks/"+name+".yml")
+		if !forOperators && !strings.Contains(text, "ci/tasks/"+name+".yml") {
 			t.Errorf("no job runs the task %s", name)
 		}
 		path := filepath.Join(root, "ci", "tasks", name+".sh")
@@ -160,7 +161,7 @@ func TestTasksMatchTheirScripts(t *testing.T) {
 			t.Errorf("task %s: %s", name, problem)
 		}
 		called := calledTargets(script)
-		if len(called) == 0 {
+		if len(called) == 0 && !forOperators {
 			t.Errorf("task %s calls no make target", name)
 		}
 		for _, target := range called {
@@ -535,13 +536,14 @@ func TestTaskScriptsRun(t *testing.T) {
 	}
 }
 
-// runTask runs a task's script in a folder, with programs that only take note of their calls.
-func runTask(t *testing.T, dir string, config *task) (output string, err error) {
+// runTask runs a task's script in a folder, with programs that only take note of their calls, and those in other
+// folders.
+func runTask(t *testing.T, dir string, config *task, folders ...string) (output string, err error) {
 	t.Helper()
 	command := exec.Command(filepath.Join(dir, config.Run.Path))
 	command.Dir = dir
 	command.Env = []string{
-		"PATH=" + stubs(t, "make", "bosh", "aws", "go") + ":" + os.Getenv("PATH"),
+		"PATH=" + strings.Join(append(folders, stubs(t, "make", "bosh", "aws", "go"), os.Getenv("PATH")), ":"),
 		"HOME=" + dir,
 		"GIT_CONFIG_NOSYSTEM=1",
 		"FAILS=" + os.Getenv("FAILS"),
@@ -640,6 +642,9 @@ func layOut(t *testing.T, dir string, config *task) {
 			write(config.Run.Path, read(t, script), 0o755)
 			write("repository/CHANGELOG.md", "# Changelog\n\n## 1.2.3-rc.1\n\nPreview.\n\n## 1.2.3\n\nNews.\n\n"+
 				"## 1.2.2\n\nOld.\n", 0o644)
+			for _, path := range []string{"scripts/prepare-manifests.sh", "src/components/kubernetes/go.mod"} {
+				write("repository/"+path, read(t, path), 0o755)
+			}
 			write("repository/config/final.yml", "name: kubernetes\n", 0o644)
 			write("repository/releases/kubernetes/kubernetes-1.2.2.yml", "", 0o644)
 			git := "git init --quiet && git add --all && git -c user.name=a -c user.email=a@example.com commit " +
@@ -649,6 +654,8 @@ func layOut(t *testing.T, dir string, config *task) {
 			if output, err := command.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, output)
 			}
+		case "addons":
+			write("addons/team-a.yml", teamManifest, 0o644)
 		case "branch":
 			write("branch/releases/kubernetes/kubernetes-1.2.2.yml", "", 0o644)
 		case "version":

@@ -1,0 +1,305 @@
+package templates
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gopkg.in/yaml.v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubernetes-release/addons"
+	"kubernetes-release/addons/addonstest"
+	"kubernetes-release/internal/kubetest"
+)
+
+// prepared is what scripts/prepare-manifests.sh made of its input.
+type prepared struct {
+	output, messages string
+	// stored is what was imported into CredHub.
+	stored map[string]string
+	err    error
+}
+
+// prepareManifests runs the script with a credhub that keeps what it imports.
+func prepareManifests(t *testing.T, input string, arguments ...string) prepared {
+	t.Helper()
+	script, err := filepath.Abs(filepath.Join(root, "scripts", "prepare-manifests.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	credhub := "#!/bin/bash\n[[ $1 $2 == 'import --file' ]] && cat \"$3\" >'" + dir + "/imported' && echo 'Import complete.'\n"
+	credhub = strings.Replace(credhub, "[[ $1 $2 ==", `[[ "$1 $2" ==`, 1)
+	if err := os.WriteFile(filepath.Join(dir, "credhub"), []byte(credhub), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(script, arguments...)
+	command.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "TMPDIR="+t.TempDir())
+	command.Stdin = strings.NewReader(input)
+	var messages strings.Builder
+	command.Stderr = &messages
+	output, err := command.Output()
+	p := prepared{output: string(output), messages: messages.String(), stored: map[string]string{}, err: err}
+	if imported, err := os.ReadFile(filepath.Join(dir, "imported")); err == nil {
+		var file struct {
+			Credentials []struct{ Name, Type, Value string }
+		}
+		if err := yaml.Unmarshal(imported, &file); err != nil {
+			t.Fatalf("%v\n%s", err, imported)
+		}
+		for _, c := range file.Credentials {
+			p.stored[c.Name] = c.Value
+			if c.Type != "value" {
+				t.Errorf("%s has the type %q", c.Name, c.Type)
+			}
+		}
+	} else if !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// variable is what the Director takes for a variable (config_server_helper.rb of its source).
+var variable = regexp.MustCompile(`\(\(.*?\)\)`)
+
+// resolved is the output after the Director has replaced variables.
+func (p prepared) resolved(t *testing.T) string {
+	t.Helper()
+	return variable.ReplaceAllStringFunc(p.output, func(name string) string {
+		value, known := p.stored[strings.Trim(name, "()")]
+		if !known {
+			t.Errorf("the output has %s, which is no variable", name)
+		}
+		return value
+	})
+}
+
+func TestPrepareManifests(t *testing.T) {
+	const pod = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n"
+	const secret = "apiVersion: v1\nkind: Secret\nmetadata:\n  name: s\nstringData:\n  a: b\n"
+	for name, test := range map[string]struct {
+		input     string
+		arguments []string
+		// want is the output, or with failure part of the message.
+		want    string
+		failure bool
+	}{
+		"unchanged": {input: "---\n" + pod, want: "---\n" + pod},
+		"namespace": {
+			input: pod + "---\n" + strings.Replace(pod, "  name", "    namespace: other\n    name", 1), arguments: []string{"--namespace", "n"},
+			want: "---\n" + strings.Replace(pod, "  name", "  namespace: n\n  name", 1) + "---\n" +
+				strings.Replace(pod, "  name", "    namespace: other\n    name", 1),
+		},
+		"namespace in one line": {
+			input:     "kind: Role\nmetadata: {name: a}\n---\nkind: Role\nmetadata: {name: a, namespace: b}\n",
+			arguments: []string{"--namespace", "n"},
+			want: "---\nkind: Role\nmetadata: {namespace: n, name: a}\n" +
+				"---\nkind: Role\nmetadata: {name: a, namespace: b}\n",
+		},
+		"label of the name namespace": {
+			input:     "kind: Role\nmetadata:\n  labels:\n    namespace: b\n  name: a\n",
+			arguments: []string{"--namespace", "n"},
+			want:      "---\nkind: Role\nmetadata:\n  namespace: n\n  labels:\n    namespace: b\n  name: a\n",
+		},
+		"no namespace": {
+			input:     "kind: \"ClusterRole\" # comment\nmetadata:\n  name: a\n---\nkind: ClusterIssuer\nmetadata:\n  name: b\n",
+			arguments: []string{"--namespace", "n", "--cluster-scoped", "ClusterIssuer"},
+			want:      "---\nkind: \"ClusterRole\" # comment\nmetadata:\n  name: a\n---\nkind: ClusterIssuer\nmetadata:\n  name: b\n",
+		},
+		"empty documents": {
+			input: "# comment\n---\n---\n\n--- # Source\n# Source: a.yaml\n" + pod + "...\n", want: "---\n# Source\n# Source: a.yaml\n" + pod,
+		},
+		"line ends of Windows": {input: strings.ReplaceAll(pod, "\n", "\r\n"), want: "---\n" + pod},
+		"characters": {
+			input: pod + "  annotations: {a: \"(((x)) ${image:y} ${(} $(z)\"}\n",
+			want:  "---\n" + pod + "  annotations: {a: \"(${(}(x)) ${$}{image:y} ${$}{(} $(z)\"}\n",
+		},
+		"Secret inline":         {input: secret, arguments: []string{"--inline-secrets"}, want: "---\n" + secret},
+		"Secret that is filled": {input: secret[:strings.Index(secret, "stringData")], want: "---\n" + secret[:strings.Index(secret, "stringData")]},
+		"Secret": {
+			input: "# Source: a/s.yaml\n" + secret, failure: true,
+			want: "Error: document 1 (a/s.yaml): Secret s: choose --credhub NAME or --inline-secrets",
+		},
+		"Secret with data in one line": {
+			input: "kind: 'Secret'\nmetadata: {name: s}\ndata: {a: Yg==}\n", failure: true, want: "Secret s: choose",
+		},
+		"List":                    {input: "kind: List\nmetadata: {}\nitems:\n- {kind: Secret}\n", failure: true, want: "List : write its items as documents"},
+		"document in braces":      {input: pod + "---\n{kind: Secret, metadata: {name: s}}\n", failure: true, want: "Error: document 2: has no line that begins with kind:"},
+		"document after its mark": {input: "--- {kind: Secret}\n", failure: true, want: "has no line that begins with kind:"},
+		"nothing":                 {input: "---\n# nothing\n", failure: true, want: "Error: the input has no objects"},
+		"only hooks": {
+			input: pod + "  annotations: {helm.sh/hook: test}\n", failure: true,
+			want: "left out: Pod a, a hook of the chart (test",
+		},
+		"name for CredHub": {input: pod, arguments: []string{"--credhub", "/a/b.c"}, failure: true, want: "not '/a/b.c'"},
+		"both": {
+			input: pod, arguments: []string{"--credhub", "/a/b", "--inline-secrets"}, failure: true, want: "exclude each other",
+		},
+		"unknown option": {input: pod, arguments: []string{"--values"}, failure: true, want: "unknown argument --values"},
+		"no value":       {input: pod, arguments: []string{"--namespace"}, failure: true, want: "--namespace requires a value"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := prepareManifests(t, test.input, test.arguments...)
+			switch {
+			case test.failure != (p.err != nil):
+				t.Errorf("%v\n%s", p.err, p.messages)
+			case test.failure && (!strings.Contains(p.messages, test.want) || p.output != ""):
+				t.Errorf("it says\n%s\nwithout %q, or has the output\n%s", p.messages, test.want, p.output)
+			case !test.failure && p.output != test.want:
+				t.Errorf("the output is\n%s\nwant\n%s", p.output, test.want)
+			}
+		})
+	}
+}
+
+// TestSecretsAreInCredHub: the output has a variable in their place, which the Director replaces.
+func TestSecretsAreInCredHub(t *testing.T) {
+	const name = "/bosh/kubernetes/agents_secrets"
+	const input = "kind: Secret\nmetadata:\n  name: s\nstringData:\n  a: |\n    ((secret))\n---\nkind: Role\nmetadata:\n  name: r\n"
+	p := prepareManifests(t, input, "--namespace", "n", "--credhub", name)
+	const want = "---\nkind: Role\nmetadata:\n  namespace: n\n  name: r\n((" + name + "))\n"
+	if p.err != nil || p.output != want {
+		t.Errorf("%v\n%s\nthe output is\n%s\nwant\n%s", p.err, p.messages, p.output, want)
+	}
+	const secret = "---\nkind: Secret\nmetadata:\n  namespace: n\n  name: s\nstringData:\n  a: |\n    (${(}secret))\n"
+	if !maps.Equal(p.stored, map[string]string{name: secret}) {
+		t.Errorf("CredHub has %q", p.stored)
+	}
+	if p := prepareManifests(t, "kind: Role\nmetadata:\n  name: r\n", "--credhub", name); p.err != nil ||
+		strings.Contains(p.output, name) || len(p.stored) > 0 {
+		t.Errorf("without Secrets: %v, output %q, stored %q", p.err, p.output, p.stored)
+	}
+}
+
+// TestKindsWithoutNamespaces compares the script's list with what an API server serves.
+func TestKindsWithoutNamespaces(t *testing.T) {
+	t.Parallel()
+	cluster := kubetest.Start(t, kubetest.Options{})
+	_, lists, err := cluster.Admin().Discovery().ServerGroupsAndResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, err := os.ReadFile(filepath.Join(root, "scripts", "prepare-manifests.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := regexp.MustCompile(`(?s)cluster_kinds='(.*?)'`).FindSubmatch(script)
+	if listed == nil {
+		t.Fatal("the script has no cluster_kinds")
+	}
+	kinds, found := strings.Fields(string(listed[1])), 0
+	for _, list := range lists {
+		for _, r := range list.APIResources {
+			if strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "patch") {
+				continue // no objects that can be applied
+			}
+			found++
+			if r.Namespaced == slices.Contains(kinds, r.Kind) {
+				t.Errorf("%s %s: namespaced is %t, unlike what the script has", list.GroupVersion, r.Kind, r.Namespaced)
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("the API server serves only %d kinds", found)
+	}
+}
+
+// chartObjects renders the chart of testdata with the real helm, prepares it, and loads what the job has then.
+func chartObjects(t *testing.T) []addons.Object {
+	t.Helper()
+	helm := os.Getenv("HELM_BIN")
+	if helm == "" {
+		t.Skip("HELM_BIN is not set: no helm to render a chart with")
+	}
+	command := exec.Command(
+		helm, "template", "agents", "testdata/chart", "--namespace", "team-a", "--include-crds", "--kube-version", "v1.37.0",
+	)
+	command.Env = append(os.Environ(), "HOME="+t.TempDir())
+	var messages strings.Builder
+	command.Stderr = &messages
+	rendered, err := command.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, messages.String())
+	}
+	const name = "/bosh/kubernetes/agents_secrets"
+	p := prepareManifests(t, string(rendered), "--namespace", "team-a", "--credhub", name)
+	if p.err != nil {
+		t.Fatalf("%v\n%s", p.err, p.messages)
+	}
+	if strings.Contains(p.output, "password") || !strings.Contains(p.stored[name], "password") {
+		t.Errorf("the Secret is in the output:\n%s\nor not in CredHub: %q", p.output, p.stored)
+	}
+	for _, want := range []string{
+		"left out: Job agents-prepare, a hook of the chart (pre-install,pre-upgrade)",
+		"left out: Pod agents-test, a hook of the chart (test",
+	} {
+		if !strings.Contains(p.messages, want) {
+			t.Errorf("it does not say %q:\n%s", want, p.messages)
+		}
+	}
+	encoded, err := yaml.Marshal("---\n{apiVersion: v1, kind: Namespace, metadata: {name: team-a}}\n" + p.resolved(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	planned := plan(t, deployment{ops: []string{"add-manifests.yml"}, vars: []string{"manifests=" + string(encoded)}})
+	text := file(t, group(t, planned, "control"), "kubernetes-addons", "config/manifests/90-operator.yml")
+	objects, err := addons.Load([]string{addonstest.Dir(t, map[string][]byte{"90-operator.yml": text})}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+// TestChartIsRendered goes the whole way of a chart into the job.
+func TestChartIsRendered(t *testing.T) {
+	var got []string
+	for _, o := range chartObjects(t) {
+		got = append(got, strings.Join(strings.Fields(o.GetKind()+" "+o.GetNamespace()+" "+o.GetName()), " "))
+		if o.GetKind() != "ConfigMap" {
+			continue
+		}
+		script := o.Object["data"].(map[string]any)["run.sh"]
+		if want := "n=$((n + 1)) # ((not a variable))\necho \"${image:-none}\"\n"; script != want {
+			t.Errorf("the script in the ConfigMap is %q, want %q", script, want)
+		}
+	}
+	slices.Sort(got)
+	want := []string{
+		"Check agents", "ClusterRole agents", "ConfigMap team-a agents", "CustomResourceDefinition checks.example.com",
+		"DaemonSet team-a agents", "Namespace team-a", "RoleBinding kube-system agents", "Secret team-a agents",
+		"ServiceAccount team-a agents",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the objects are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestChartIsApplied applies the chart to a real API server, as the job does.
+func TestChartIsApplied(t *testing.T) {
+	t.Parallel()
+	objects := chartObjects(t)
+	cluster := kubetest.Start(t, kubetest.Options{})
+	options := addons.Options{Objects: objects, Timeout: time.Minute}
+	result, err := addons.Apply(t.Context(), cluster.AdminConfig(), options, slog.New(slog.DiscardHandler))
+	if err != nil || result.Created != len(objects) {
+		t.Fatalf("%d objects: %v, %v", len(objects), result, err)
+	}
+	again, err := addons.Apply(t.Context(), cluster.AdminConfig(), options, slog.New(slog.DiscardHandler))
+	if want := fmt.Sprintf("0 created, 0 changed, %d unchanged, 0 pruned, 0 kept", len(objects)); err != nil || again.String() != want {
+		t.Errorf("applied again: %v, %v; want %s", again, err, want)
+	}
+	secret, err := cluster.Admin().CoreV1().Secrets("team-a").Get(t.Context(), "agents", metav1.GetOptions{})
+	if err != nil || string(secret.Data["password"]) != "example" {
+		t.Errorf("the Secret has %q, %v", secret.Data, err)
+	}
+}
