@@ -15,7 +15,8 @@ IN_LABS := up test test-lab test-programs test-acceptance test-first-cluster soa
 # Tests that start real programs find them here.
 PROGRAMS := KUBERNETES_BIN_DIR=$(CURDIR)/$(BUILD)/components/kubernetes/bin ETCD_BIN=$(CURDIR)/$(BUILD)/components/etcd/bin/etcd \
   AWS_CLOUD_CONTROLLER_MANAGER_BIN=$(CURDIR)/$(BUILD)/components/cloud-provider-aws/bin/aws-cloud-controller-manager \
-  COMPONENTS_DIR=$(CURDIR)/$(BUILD)/components PROMTOOL_BIN=$(CURDIR)/$(BUILD)/bin/promtool
+  COMPONENTS_DIR=$(CURDIR)/$(BUILD)/components PROMTOOL_BIN=$(CURDIR)/$(BUILD)/bin/promtool \
+  HELM_BIN=$(CURDIR)/$(BUILD)/bin/helm
 PROMETHEUS := PROMETHEUS_BIN=$(CURDIR)/$(BUILD)/bin/prometheus
 VSPHERE := VSPHERE_CLOUD_CONTROLLER_MANAGER_BIN=$(CURDIR)/$(BUILD)/bin/vsphere-cloud-controller-manager
 
@@ -202,6 +203,7 @@ test-lab: components release lab ## Run test-acceptance and test-first-cluster, 
 test-programs: components release lab ## Run the tests with real programs and VMs; needs root
 	@ci/setup.sh rsyslog rsyslog-gnutls awscli
 	@ci/prometheus.sh promtool
+	@ci/helm.sh
 	@status=0; \
 	  (cd src/components/network-policy && $(BESIDE) .) || status=1; \
 	  for module in $(MODULES); do (cd src/$$module && $(PROGRAMS) $(BESIDE) $$($(PROGRAM_TESTS) | grep -vx ./templates)) || status=1; done; \
@@ -225,6 +227,7 @@ soak: components release lab ## Run the tests that are slow by nature, in labs, 
 	@ci/setup.sh strace busybox-static
 	@ci/prometheus.sh promtool prometheus
 	@ci/vsphere.sh
+	@ci/metallb.sh
 	@$(PREVIOUS_KUBERNETES)
 	@cd src/helpers && CGO_ENABLED=1 $(PROGRAMS) $(VSPHERE) $(UNCACHED) -race -timeout 60m $$($(PROGRAM_TESTS))
 	@cd src/components/kubernetes && $(UNCACHED) -timeout 30m .

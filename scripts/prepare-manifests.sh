@@ -98,7 +98,7 @@ function add(line,   start) {
   if (key == "metadata") { metadata(line) }
   if (key == "spec" && line ~ /^ +scope:/) { cluster = value(line) == "Cluster" }
   if (key == "spec" && line ~ /^ +names:/) { names = 1 }
-  if (key == "spec" && names && defined == "" && line ~ /^ +kind:/) { defined = value(line) }
+  if (key == "spec" && names && defined == "" && match(line, /[ {]kind:[ ]+[A-Za-z]+/)) { defined = value(substr(line, RSTART, RLENGTH)) }
 }
 function metadata(line,   field) {
   if (line ~ /helm\.sh\/hook["\047]?[ \t]*:/) { hook = line; sub(/.*helm\.sh\/hook/, "", hook); hook = value(hook) }

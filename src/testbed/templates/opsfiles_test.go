@@ -218,6 +218,28 @@ var opsCases = withProviders(map[string]opsCase{
 		},
 		func(t *testing.T, p *director.Plan) { checkNetworkPolicy(t, p, false) },
 	},
+	"remove-flannel.yml": {
+		deployment{ops: []string{"remove-flannel.yml"}},
+		func(t *testing.T, p *director.Plan) {
+			checkNetworkPolicy(t, p, false)
+			checkWithoutJob(t, p, "flannel")
+			for _, name := range nodeGroups {
+				// where docs/custom-cni.md has a CNI of manifests write
+				config := string(file(t, group(t, p, name), "containerd", "config/config.toml"))
+				for _, want := range []string{
+					`"/var/vcap/data/cni/bin"]`, `conf_dir = "/var/vcap/data/cni/conf"`, `conf_template = ""`,
+				} {
+					if !strings.Contains(config, want) {
+						t.Errorf("%s: containerd's configuration lacks %s", name, want)
+					}
+				}
+			}
+		},
+	},
+	"remove-kube-proxy.yml": {
+		deployment{ops: []string{"remove-flannel.yml", "remove-kube-proxy.yml"}},
+		func(t *testing.T, p *director.Plan) { checkWithoutJob(t, p, "kube-proxy") },
+	},
 	"enable-node-local-dns.yml": {
 		deployment{ops: []string{"enable-node-local-dns.yml"}},
 		func(t *testing.T, p *director.Plan) { checkNodeLocalDNS(t, p, "control", "worker") },
@@ -1397,6 +1419,27 @@ func checkNetworkPolicy(t *testing.T, p *director.Plan, wanted bool) {
 	components := string(file(t, group(t, p, "control"), "kubernetes-addons", "config/manifests/20-components.yml"))
 	if got := strings.Contains(components, "kubernetes.bosh.io:network-policy"); got != wanted {
 		t.Errorf("nodes may read all policies and pods: %t, want %t", got, wanted)
+	}
+}
+
+// checkWithoutJob expects a job, which the manifest has, on no VM.
+func checkWithoutJob(t *testing.T, p *director.Plan, name string) {
+	t.Helper()
+	has := func(p *director.Plan) (groups []string) {
+		for _, g := range p.Groups {
+			for _, job := range g.Jobs {
+				if job.Job.Name == name {
+					groups = append(groups, g.Spec.Name)
+				}
+			}
+		}
+		return groups
+	}
+	if got := has(plan(t, deployment{})); !slices.Equal(got, nodeGroups) {
+		t.Errorf("the manifest has %s on %q, want it on all nodes", name, got)
+	}
+	if got := has(p); len(got) > 0 {
+		t.Errorf("%q have the job %s", got, name)
 	}
 }
 

@@ -38,8 +38,9 @@ func prepareManifests(t *testing.T, input string, arguments ...string) prepared 
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	credhub := "#!/bin/bash\n[[ $1 $2 == 'import --file' ]] && cat \"$3\" >'" + dir + "/imported' && echo 'Import complete.'\n"
-	credhub = strings.Replace(credhub, "[[ $1 $2 ==", `[[ "$1 $2" ==`, 1)
+	credhub := fmt.Sprintf(
+		"#!/bin/bash\n[[ \"$1 $2\" == 'import --file' ]] && cat \"$3\" >'%s/imported' && echo Imported.\n", dir,
+	)
 	if err := os.WriteFile(filepath.Join(dir, "credhub"), []byte(credhub), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -247,11 +248,17 @@ func chartObjects(t *testing.T) []addons.Object {
 			t.Errorf("it does not say %q:\n%s", want, p.messages)
 		}
 	}
-	encoded, err := yaml.Marshal("---\n{apiVersion: v1, kind: Namespace, metadata: {name: team-a}}\n" + p.resolved(t))
-	if err != nil {
+	manifests := "---\n{apiVersion: v1, kind: Namespace, metadata: {name: team-a}}\n" + p.resolved(t)
+	// -v takes only the first document of a text.
+	ops, err := yaml.Marshal([]map[string]string{{
+		"type": "replace", "value": manifests,
+		"path": "/instance_groups/name=control/jobs/name=kubernetes-addons/properties?/manifests",
+	}})
+	opsFile := filepath.Join(t.TempDir(), "manifests.yml")
+	if err := errors.Join(err, os.WriteFile(opsFile, ops, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	planned := plan(t, deployment{ops: []string{"add-manifests.yml"}, vars: []string{"manifests=" + string(encoded)}})
+	planned := plan(t, deployment{files: []string{opsFile}})
 	text := file(t, group(t, planned, "control"), "kubernetes-addons", "config/manifests/90-operator.yml")
 	objects, err := addons.Load([]string{addonstest.Dir(t, map[string][]byte{"90-operator.yml": text})}, nil)
 	if err != nil {
