@@ -61,7 +61,8 @@ func TestSoakMetalLB(t *testing.T) {
 		if hardware[instance] != before {
 			continue
 		}
-		l.mustKubectl(t, "", "label", "node", l.nodeOf(t, instance), "node.kubernetes.io/exclude-from-external-load-balancers=")
+		const excluded = "node.kubernetes.io/exclude-from-external-load-balancers="
+		l.mustKubectl(t, "", "label", "node", l.nodeOf(t, instance), excluded)
 		delete(hardware, instance)
 	}
 	l.checkAnnounced(t, address, slices.Collect(maps.Values(hardware))...)
@@ -173,7 +174,9 @@ func (l *lab) hardwareAddresses(t *testing.T, instances []string) map[string]str
 func (l *lab) nodeOf(t *testing.T, instance string) string {
 	t.Helper()
 	group, _, _ := strings.Cut(instance, "/")
-	return l.mustKubectl(t, "", "get", "nodes", "-l", "bosh.io/instance-group="+group, "-o", "jsonpath={.items[*].metadata.name}")
+	return l.mustKubectl(
+		t, "", "get", "nodes", "-l", "bosh.io/instance-group="+group, "-o", "jsonpath={.items[*].metadata.name}",
+	)
 }
 
 var linkAddress = regexp.MustCompile(`lladdr (\S+)`)

@@ -12,7 +12,17 @@ import (
 )
 
 // teamManifest is one of an operator's, with a variable of BOSH.
-const teamManifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: team, namespace: default}\ndata: {a: ((team))}\n"
+const teamManifest = `apiVersion: v1
+kind: ConfigMap
+metadata: {name: team, namespace: default}
+data: {a: ((team))}
+`
+
+// chartCredHub takes note of what is imported.
+const chartCredHub = `#!/bin/bash
+echo "credhub $* $CREDHUB_SERVER" >>"$HOME/calls"
+cat "$3" >>"$HOME/imported"
+`
 
 // chartHelm renders charts: a Secret for one called secret, and another text each time for one called random.
 const chartHelm = `#!/bin/bash
@@ -36,8 +46,7 @@ func renderCharts(t *testing.T, params map[string]any) (dir, output string, err 
 	layOut(t, dir, config)
 	programs := filepath.Join(dir, "programs")
 	for name, text := range map[string]string{
-		"helm":    chartHelm,
-		"credhub": "#!/bin/bash\necho \"credhub $* $CREDHUB_SERVER\" >>\"$HOME/calls\"\ncat \"$3\" >>\"$HOME/imported\"\n",
+		"helm": chartHelm, "credhub": chartCredHub,
 	} {
 		path := filepath.Join(programs, name)
 		if err := os.MkdirAll(programs, 0o755); err != nil {
@@ -54,7 +63,8 @@ func renderCharts(t *testing.T, params map[string]any) (dir, output string, err 
 
 func TestRenderCharts(t *testing.T) {
 	dir, output, err := renderCharts(t, map[string]any{
-		"MANIFESTS": "team-a.yml", "CHARTS": "plain ns charts/plain values/a.yml values/b.yml\n\nsecret ns charts/secret\n",
+		"MANIFESTS":    "team-a.yml",
+		"CHARTS":       "plain ns charts/plain values/a.yml values/b.yml\n\nsecret ns charts/secret\n",
 		"CREDHUB_PATH": "/bosh/kubernetes", "CREDHUB_SERVER": "credhub.example.com",
 	})
 	if err != nil {
@@ -68,7 +78,8 @@ func TestRenderCharts(t *testing.T) {
 	if err := yaml.Unmarshal(text, &vars); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	const configMap = "---\n# Source: charts/NAME\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  namespace: ns\n  name: NAME\n"
+	const configMap = "---\n# Source: charts/NAME\napiVersion: v1\nkind: ConfigMap\n" +
+		"metadata:\n  namespace: ns\n  name: NAME\n"
 	want := "---\n" + teamManifest + strings.ReplaceAll(configMap, "NAME", "plain") +
 		strings.ReplaceAll(configMap, "NAME", "secret") + "((/bosh/kubernetes/secret_secrets))\n"
 	if !maps.Equal(vars, map[string]string{"manifests": want}) {
@@ -91,8 +102,8 @@ func TestRenderCharts(t *testing.T) {
 	if !strings.HasSuffix(lines[0], " --values values/a.yml --values values/b.yml") {
 		t.Errorf("%s: without the values", lines[0])
 	}
-	if imported, err := os.ReadFile(filepath.Join(dir, "imported")); err != nil || strings.Contains(string(text), "stringData") ||
-		!strings.Contains(string(imported), "- name: /bosh/kubernetes/secret_secrets\n") {
+	imported, err := os.ReadFile(filepath.Join(dir, "imported"))
+	if err != nil || !strings.Contains(string(imported), "- name: /bosh/kubernetes/secret_secrets\n") {
 		t.Errorf("CredHub got %q, %v", imported, err)
 	}
 	if strings.Contains(output, "Warning") {
@@ -105,7 +116,9 @@ func TestRenderChartsRefuses(t *testing.T) {
 		charts, want string
 		failure      bool
 	}{
-		"another text each time":  {"random ns charts/random", "Warning: charts/random renders differently each time", false},
+		"another text each time": {
+			"random ns charts/random", "Warning: charts/random renders differently each time", false,
+		},
 		"Secrets without CredHub": {"secret ns charts/secret", "Secret s: choose --credhub NAME", true},
 		"a chart that fails":      {"broken ns charts/broken", "rendering charts/broken", true},
 	} {
