@@ -42,6 +42,9 @@ func (l *Launcher) Check(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
+	if err := config.CheckDisk(); err != nil { // before the directories of the process are created on it
+		return &Problems{Process: config.Process, List: []string{err.Error()}}
+	}
 	log := logger(l.Stderr, config.Process)
 	problems := protectionProblems(config)
 	problems = append(problems, l.checkCertificates(config, log)...)

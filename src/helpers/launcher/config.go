@@ -78,6 +78,9 @@ type Config struct {
 	UserID int `json:"user_id"`
 	// UserDirs are directories that check gives to the user with everything in them; it creates those that are missing.
 	UserDirs []string `json:"user_dirs"`
+	// PersistentDisk is where the persistent disk must be mounted, /var/vcap/store, if the instance has one. check and
+	// exec refuse to write there otherwise.
+	PersistentDisk string `json:"persistent_disk"`
 	// WritablePaths are where the process can write to files; paths that do not exist are left out. Without this field
 	// it can write wherever its user can.
 	WritablePaths []string `json:"writable_paths"`

@@ -81,6 +81,9 @@ func (c *Config) validateConfinement(v *validation) {
 	for i, path := range c.UserDirs {
 		v.absolute(fmt.Sprintf("user_dirs[%d]", i), path)
 	}
+	if c.PersistentDisk != "" {
+		v.absolute("persistent_disk", c.PersistentDisk)
+	}
 	if c.UserID < 0 || c.UserID >= maxUserID {
 		v.problem("user_id is %d: set a number between 0 and %d", c.UserID, maxUserID)
 	}

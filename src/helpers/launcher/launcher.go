@@ -74,6 +74,9 @@ func (l *Launcher) Exec(ctx context.Context, path string) error {
 	if err := executable(config.Executable); err != nil {
 		return fmt.Errorf("%s: %w", config.Process, err)
 	}
+	if err := config.checkUserDirs(mountsFile); err != nil {
+		return fmt.Errorf("%s does not start: %w", config.Process, err)
+	}
 	if err := l.execAsUser(config, log); err != nil {
 		return fmt.Errorf("%s does not start: %w", config.Process, err)
 	}
@@ -147,6 +150,9 @@ func (l *Launcher) As(path string, line []string) error {
 	}
 	if err := executable(line[0]); err != nil {
 		return err
+	}
+	if err := config.checkUserDirs(mountsFile); err != nil {
+		return fmt.Errorf("%s does not start: %w", line[0], err)
 	}
 	log := logger(l.Stderr, filepath.Base(line[0]))
 	if os.Geteuid() != 0 {

@@ -48,6 +48,9 @@ func deployedCommand(name, short string, run func(deployed pki.Deployed, record 
 		if err != nil {
 			return err
 		}
+		if err := config.CheckDisk(); err != nil {
+			return err
+		}
 		deployed := config.Deployed()
 		deployed.DefaultIssuer = *issuer
 		return run(deployed, *record)
