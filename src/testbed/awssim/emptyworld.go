@@ -31,7 +31,9 @@ func EmptyWorld(network netip.Prefix) *store.World {
 		Policies: []iam.Policy{
 			allow(
 				"ec2:RunInstances", "ec2:CreateTags", "ec2:DescribeInstances", "ec2:DescribeSubnets",
-				"ec2:TerminateInstances",
+				"ec2:TerminateInstances", "ec2:AttachVolume", "ec2:CreateSnapshot", "ec2:CreateVolume",
+				"ec2:DeleteSnapshot", "ec2:DeleteVolume", "ec2:DescribeSnapshots", "ec2:DescribeVolumes",
+				"ec2:DetachVolume", "ec2:ModifyVolume",
 			),
 		},
 	})

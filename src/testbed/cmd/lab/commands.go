@@ -64,6 +64,8 @@ INSTANCE is GROUP, GROUP/INDEX or GROUP/ID, as in control, control/0 or control/
 		p.kill(),
 		p.reboot(),
 		p.rotateCA(),
+		p.cpi(),
+		p.cpiRelease(), // a cloud for another Director
 	)
 	return root
 }
@@ -334,7 +336,8 @@ func (p *program) kill() *cobra.Command {
 }
 
 func (p *program) reboot() *cobra.Command {
-	return &cobra.Command{
+	var withoutDisk bool
+	c := &cobra.Command{
 		Use:   "reboot [INSTANCE...]",
 		Short: "Power off the VMs of all instances or some at the same time, and power them on again",
 		Long: `Powers VMs off, all at the same time, and on again. Disks are kept; processes, tmpfs and the state of the
@@ -342,10 +345,12 @@ network are gone. As under a Director no pre-start runs: monit starts the proces
 		Example: "  lab reboot\n  lab reboot control/0 worker/1",
 		Args:    cobra.ArbitraryArgs,
 		RunE: p.run(changes, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
-			return 0, instances.Reboot(ctx, l, arguments)
+			return 0, instances.Reboot(ctx, l, arguments, withoutDisk)
 		}),
 		ValidArgsFunction: p.completeInstances,
 	}
+	c.Flags().BoolVar(&withoutDisk, "without-disk", false, "as if bosh-agent failed to mount the persistent disks")
+	return c
 }
 
 func (p *program) rotateCA() *cobra.Command {

@@ -148,15 +148,19 @@ func (a Account) settings() (settings Settings, err error) {
 	return settings, nil
 }
 
-// Cloud returns the CPI's client of the account and of the project. In an account that was empty it has the Director's
-// key.
-func (a Account) Cloud() cpi.Cloud {
+// AWS returns the CPI's client of the account. In an account that was empty it has the Director's key.
+func (a Account) AWS() *cpi.AWS {
 	id, secret := awssim.LabAccessKeyID, awssim.LabSecretAccessKey
 	if settings, err := a.settings(); err == nil && settings.Empty {
 		id, secret = awssim.DirectorAccessKeyID, awssim.DirectorSecretAccessKey
 	}
+	return cpi.NewAWS(URL(a.Network), awssim.LabRegion, id, secret)
+}
+
+// Cloud returns the CPI's client of the account and of the project.
+func (a Account) Cloud() cpi.Cloud {
 	return cpi.Clouds{
-		AWS: cpi.NewAWS(URL(a.Network), awssim.LabRegion, id, secret),
+		AWS: a.AWS(),
 		OpenStack: cpi.NewOpenStack(gophercloud.AuthOptions{
 			IdentityEndpoint: URL(a.Network) + "/identity/v3", Username: openstacksim.LabUserName,
 			Password: openstacksim.LabPassword, DomainName: "Default", TenantID: openstacksim.LabProject,

@@ -208,21 +208,27 @@ func (h *host) installPackages(s ApplySpec) error {
 	return nil
 }
 
-// Boot boots a VM that does not run, with its packages, which on a stemcell are files of the ephemeral disk. As after a
-// reboot under a Director, monit starts the processes; no lifecycle script runs.
-func Boot(ctx context.Context, v *vm.VM) error {
+// Boot boots a VM that does not run. As after a reboot under a Director, its persistent disk is mounted, and monit
+// starts the processes; no lifecycle script runs.
+func Boot(ctx context.Context, v *vm.VM) error { return boot(ctx, v, v.Spec.Disk()) }
+
+// BootWithoutDisk is Boot for a persistent disk that bosh-agent does not mount, such as one without partitions
+// (mountLastMountedDisk in agent/bootstrap.go): it starts monit all the same.
+func BootWithoutDisk(ctx context.Context, v *vm.VM) error { return boot(ctx, v, nil) }
+
+// boot boots a VM with a disk and its packages, which on a stemcell are files of the ephemeral disk.
+func boot(ctx context.Context, v *vm.VM, mounts []vm.Mount) error {
 	h := &host{vm: v}
 	s, err := h.spec()
 	if err != nil {
 		return err
 	}
-	var packages []vm.Mount
 	for _, p := range s.Packages {
-		packages = append(
-			packages, vm.Mount{Source: p.Dir, Target: filepath.Join(packagesDataDir, p.Name, p.Fingerprint)},
+		mounts = append(
+			mounts, vm.Mount{Source: p.Dir, Target: filepath.Join(packagesDataDir, p.Name, p.Fingerprint)},
 		)
 	}
-	return v.Boot(ctx, packages)
+	return v.Boot(ctx, mounts)
 }
 
 func (h *host) mountPackage(source, target string) error {

@@ -55,6 +55,8 @@ type CPI struct {
 	Cloud    Cloud
 	// TrustedCA is a file with certificates that VMs trust; none if empty.
 	TrustedCA string
+	// Prepare completes a VM for a launched instance, before the VM is created; nil does nothing.
+	Prepare func(machine *vm.Spec, instance string) error
 }
 
 var _ director.CPI = (*CPI)(nil)
@@ -91,7 +93,13 @@ func (c *CPI) CreateVM(ctx context.Context, spec director.VMSpec) (string, error
 	if spec.Instance.Disk > 0 {
 		machine.PersistentDisk = c.DiskDir(spec.Instance.ID)
 	}
-	if _, err := vm.Create(ctx, machine); err != nil {
+	if c.Prepare != nil {
+		err = c.Prepare(&machine, instance)
+	}
+	if err == nil {
+		_, err = vm.Create(ctx, machine)
+	}
+	if err != nil {
 		return "", errors.Join(err, c.Cloud.Terminate(context.WithoutCancel(ctx), instance))
 	}
 	return instance, nil

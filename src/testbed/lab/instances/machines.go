@@ -134,8 +134,12 @@ func Kill(ctx context.Context, l *lab.Lab, name string) error {
 }
 
 // Reboot powers VMs off, all at the same time, and on again: those of the instances that a name means, all if there is
-// no name. Disks are kept, and no pre-start runs.
-func Reboot(ctx context.Context, l *lab.Lab, names []string) error {
+// no name. Disks are kept, and no pre-start runs. With withoutDisk the agents do not mount the persistent disks.
+func Reboot(ctx context.Context, l *lab.Lab, names []string, withoutDisk bool) error {
+	boot := agent.Boot
+	if withoutDisk {
+		boot = agent.BootWithoutDisk
+	}
 	machines, err := machines(l, names)
 	if err != nil {
 		return err
@@ -146,7 +150,7 @@ func Reboot(ctx context.Context, l *lab.Lab, names []string) error {
 		do   func(context.Context, *vm.VM) error
 	}{
 		{"Powering off", func(ctx context.Context, v *vm.VM) error { return v.Kill(ctx) }},
-		{"Powering on", agent.Boot},
+		{"Powering on", boot},
 	} {
 		var group errgroup.Group
 		for _, v := range machines {

@@ -39,7 +39,16 @@ setsid sleep 1000 > /dev/null 2>&1 &`)
 	if err := v.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := v.Boot(t.Context(), []Mount{{Source: host, Target: target}}); err != nil {
+	if err := v.Boot(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := sh(t, v, "ls /var/vcap/store"); got != "" {
+		t.Errorf("the disk, which no agent has mounted, has %s", got)
+	}
+	if err := v.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Boot(t.Context(), append(v.Spec.Disk(), Mount{Source: host, Target: target})); err != nil {
 		t.Fatal(err)
 	}
 	if found, err := Open(state, "one"); err != nil || !found.Alive() || found.PID() != v.PID() {

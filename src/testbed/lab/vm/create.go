@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kubernetes-release/internal/bosh"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/process"
 	"kubernetes-release/testbed/lab/network"
@@ -76,7 +77,11 @@ func (v *VM) create(ctx context.Context) error {
 	if err := v.record.save(); err != nil {
 		return err
 	}
-	if err := populateRoot(v.Spec); err != nil {
+	populate := populateRoot
+	if v.Spec.Image != "" {
+		populate = populateImage
+	}
+	if err := populate(v.Spec); err != nil {
 		return fmt.Errorf("populating its root directory: %w", err)
 	}
 	if v.Spec.PersistentDisk != "" {
@@ -84,18 +89,27 @@ func (v *VM) create(ctx context.Context) error {
 			return fmt.Errorf("persistent disk: %w", err)
 		}
 	}
-	return v.boot(ctx, nil)
+	return v.boot(ctx, v.Spec.Disk(), v.Spec.Files) // the Director has the disk of a new VM mounted before all else
 }
 
-// Mount is a directory of the host that a VM has on its ephemeral disk, read-only.
+// Mount is a directory of the host that a VM has, read-only unless it is writable.
 type Mount struct {
-	Source string `json:"source"` // on the host, absolute
-	Target string `json:"target"` // in the VM
+	Source   string `json:"source"` // on the host, absolute
+	Target   string `json:"target"` // in the VM
+	Writable bool   `json:"writable,omitempty"`
+}
+
+// Disk returns the mount of the persistent disk, none if there is none.
+func (s Spec) Disk() []Mount {
+	if s.PersistentDisk == "" {
+		return nil
+	}
+	return []Mount{{Source: s.PersistentDisk, Target: bosh.DefaultRoot.Path("store"), Writable: true}}
 }
 
 // Boot boots a VM that does not run, as when a machine is powered on: its disks are as they were, and what was only in
 // memory is gone: processes, tmpfs, control groups, and everything in the network namespace (interfaces, addresses,
-// packet filters, settings). What the agent had mounted on the ephemeral disk is mounted again before monit starts.
+// packet filters, settings). mounts are what the agent mounts before monit starts; the persistent disk is one of them.
 func (v *VM) Boot(ctx context.Context, mounts []Mount) error {
 	if v.record.initRuns() {
 		return fmt.Errorf("VM %s is running (init is process %d)", v.Spec.Name, v.record.PID)
@@ -107,14 +121,14 @@ func (v *VM) Boot(ctx context.Context, mounts []Mount) error {
 	if err := v.Spec.removeCgroups(ctx); err != nil {
 		return fmt.Errorf("VM %s: %w", v.Spec.Name, err)
 	}
-	if err := v.boot(ctx, mounts); err != nil {
+	if err := v.boot(ctx, mounts, nil); err != nil {
 		return fmt.Errorf("booting VM %s: %w", v.Spec.Name, err)
 	}
 	return nil
 }
 
 // boot starts init, with control groups and network, and waits until it is ready.
-func (v *VM) boot(ctx context.Context, mounts []Mount) error {
+func (v *VM) boot(ctx context.Context, mounts []Mount, files map[string]string) error {
 	if err := v.Spec.createCgroups(); err != nil {
 		return err
 	}
@@ -123,7 +137,7 @@ func (v *VM) boot(ctx context.Context, mounts []Mount) error {
 		return err
 	}
 	defer child.close()
-	if err := v.instruct(ctx, child, mounts); err != nil {
+	if err := v.instruct(ctx, child, mounts, files); err != nil {
 		_ = child.cmd.Process.Kill()
 		return fmt.Errorf("%w\n%s", err, consoleTail(v.Spec))
 	}
@@ -131,7 +145,9 @@ func (v *VM) boot(ctx context.Context, mounts []Mount) error {
 }
 
 // instruct sends init its instructions once its control groups and network exist, and waits until it is ready.
-func (v *VM) instruct(ctx context.Context, child *initProcess, mounts []Mount) error {
+func (v *VM) instruct(
+	ctx context.Context, child *initProcess, mounts []Mount, files map[string]string,
+) error {
 	init, err := process.Read(child.cmd.Process.Pid)
 	if err != nil {
 		return fmt.Errorf("init: %w", err)
@@ -150,7 +166,7 @@ func (v *VM) instruct(ctx context.Context, child *initProcess, mounts []Mount) e
 	if err != nil {
 		return err
 	}
-	if err := child.send(instructions{v.Spec, mounts, volumes}); err != nil {
+	if err := child.send(instructions{v.Spec, mounts, volumes, files}); err != nil {
 		return err
 	}
 	if err := child.awaitReady(ctx); err != nil {
@@ -215,6 +231,8 @@ type instructions struct {
 	Spec    Spec     `json:"spec"`
 	Mounts  []Mount  `json:"mounts,omitempty"`
 	Volumes []Volume `json:"volumes,omitempty"`
+	// Files are those of a new VM.
+	Files map[string]string `json:"files,omitempty"`
 }
 
 func (p *initProcess) send(i instructions) error {

@@ -102,16 +102,23 @@ func initMain() int {
 		return fail(log, status, fmt.Errorf("decoding the instructions: %w", err))
 	}
 	spec := i.Spec
-	units, err := setUp(i)
+	ownResolver := spec.hasResolver() // before the root is changed
+	units, systemd, err := setUp(i)
 	if err != nil {
 		return fail(log, status, err)
 	}
-	if err := startResolver(spec.Network.Gateway(), log); err != nil {
-		return fail(log, status, fmt.Errorf("starting the resolver: %w", err))
+	if systemd {
+		_, _ = fmt.Fprintln(status, readyMessage)
+		return fail(log, status, syscall.Exec("/sbin/init", []string{"/sbin/init"}, []string{"container=lab"}))
+	}
+	if !ownResolver {
+		if err := startResolver(spec.Network.Gateway(), log); err != nil {
+			return fail(log, status, fmt.Errorf("starting the resolver: %w", err))
+		}
 	}
 	debug.SetGCPercent(20) // init has little to do from here on, so memory matters more than speed
 
-	s := &supervisor{log: log, units: units, signals: make(chan os.Signal, 64)}
+	s := &supervisor{log: log, units: units, image: spec.Image != "", signals: make(chan os.Signal, 64)}
 	signal.Notify(s.signals, unix.SIGCHLD, unix.SIGTERM, unix.SIGINT, unix.SIGPWR)
 	if err := s.startMonit(); err != nil {
 		return fail(log, status, err)
@@ -133,33 +140,38 @@ func fail(log *slog.Logger, status *os.File, err error) int {
 	return 1
 }
 
-// setUp sets up the namespaces that init was started in as the VM, and returns the hierarchy of systemd's units.
-func setUp(i instructions) (hierarchy, error) {
+// setUp sets up the namespaces that init was started in as the VM. It returns the hierarchy of systemd's units, and
+// whether the image's systemd is to become init.
+func setUp(i instructions) (units hierarchy, systemd bool, err error) {
 	trees, err := hierarchies() // before the host's mounts are removed
 	if err != nil {
-		return hierarchy{}, err
+		return hierarchy{}, false, err
 	}
+	systemd = i.Spec.Image != "" && i.Spec.bootsSystemd(trees)
 	// The groups that init is in become the roots of the VM's view. This applies to the main thread, which starts all
 	// processes.
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
-		return hierarchy{}, fmt.Errorf("creating a cgroup namespace: %w", err)
+		return hierarchy{}, false, fmt.Errorf("creating a cgroup namespace: %w", err)
 	}
 	if err := unix.Sethostname([]byte(i.Spec.hostname())); err != nil {
-		return hierarchy{}, fmt.Errorf("setting the host name: %w", err)
+		return hierarchy{}, false, fmt.Errorf("setting the host name: %w", err)
 	}
 	if err := mountAll(i, trees); err != nil {
-		return hierarchy{}, err
+		return hierarchy{}, false, err
 	}
 	if err := setKernelDefaults(); err != nil {
-		return hierarchy{}, err
+		return hierarchy{}, false, err
 	}
 	unix.Umask(0o022)
 	name, _ := unix.BytePtrFromString(initArgument) // instead of "exe", the name of the link by which it was started
 	if err := unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0); err != nil {
-		return hierarchy{}, fmt.Errorf("naming init: %w", err)
+		return hierarchy{}, false, fmt.Errorf("naming init: %w", err)
 	}
-	units, err := unitTree(trees)
-	return units, errors.Join(err, os.WriteFile(SystemMonitrc, nil, 0o600))
+	units, err = unitTree(trees)
+	if i.Spec.Image != "" {
+		return units, systemd, errors.Join(err, keepClock())
+	}
+	return units, false, errors.Join(err, os.WriteFile(SystemMonitrc, nil, 0o600))
 }
 
 // kernelDefaults are settings of the network namespace as a stemcell boots with them (bosh-linux-stemcell-builder,
@@ -192,19 +204,24 @@ func setKernelDefaults() error {
 	return nil
 }
 
-// supervisor keeps monit running and reaps processes.
+// supervisor keeps monit running, or the agent of an image, which starts monit itself, and reaps processes.
 type supervisor struct {
 	log     *slog.Logger
 	signals chan os.Signal
 	units   hierarchy
+	image   bool
 	monit   int // PID, 0 if it does not run
 }
 
 func (s *supervisor) startMonit() error {
+	unit, argv := monitUnit, []string{"/usr/bin/monit", "-I", "-c", "/etc/monit/monitrc"}
+	if s.image {
+		unit, argv = agentUnit, []string{startFile}
+	}
 	pid, err := startInUnit(
 		s.units,
-		"/usr/bin/monit",
-		[]string{"monit", "-I", "-c", "/etc/monit/monitrc"},
+		unit,
+		argv,
 		&syscall.ProcAttr{
 			Dir:   "/",
 			Env:   []string{"PATH=" + vmPath, "HOME=/root", "LANG=C.UTF-8"},
@@ -213,7 +230,7 @@ func (s *supervisor) startMonit() error {
 		},
 	)
 	if err != nil {
-		return fmt.Errorf("starting /usr/bin/monit (Debian package monit): %w", err)
+		return fmt.Errorf("starting %s (Debian package monit, or the stemcell's agent): %w", argv[0], err)
 	}
 	s.monit = pid
 	return nil
@@ -227,8 +244,11 @@ func openNull() uintptr {
 	return uintptr(fd)
 }
 
-// awaitMonit waits until monit answers.
+// awaitMonit waits until monit answers, unless that is the Director's to do.
 func (s *supervisor) awaitMonit() error {
+	if s.image {
+		return nil
+	}
 	deadline := time.Now().Add(bootTimeout / 2)
 	for {
 		conn, err := net.DialTimeout("tcp4", fmt.Sprintf("127.0.0.1:%d", MonitPort), time.Second)
@@ -266,7 +286,7 @@ func (s *supervisor) run() {
 				return
 			}
 			if s.reap(); s.monit == 0 && restart == nil {
-				s.log.Warn("monit exited; restarting it")
+				s.log.Warn("monit, or the stemcell's agent, exited; restarting it")
 				restart = time.After(restartPause)
 			}
 		}
@@ -319,24 +339,24 @@ func mountAll(i instructions, trees []hierarchy) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
 	}
-	if err := unix.Mount(
-		root, root, "", unix.MS_BIND|unix.MS_REC, "",
-	); err != nil { // with disks that are mounted below it
-		return fmt.Errorf("mounting %s: %w", root, err)
-	}
-	if err := bindSystem(root); err != nil {
+	if i.Spec.Image != "" {
+		image, err := mountImage(i.Spec)
+		if err != nil {
+			return err
+		}
+		root = image
+	} else if err := mountSystem(root); err != nil {
 		return err
 	}
 	if err := mountKernelFilesystems(root); err != nil {
 		return err
 	}
-	if err := mountUnexecutable(root); err != nil {
-		return err
+	if i.Spec.Image == "" {
+		if err := mountAsAgent(root); err != nil {
+			return err
+		}
 	}
 	if err := mountCgroups(root, trees); err != nil {
-		return err
-	}
-	if err := simulateSystemd(root, trees); err != nil {
 		return err
 	}
 	if err := createDevices(root); err != nil {
@@ -348,16 +368,15 @@ func mountAll(i instructions, trees []hierarchy) error {
 	if err := shieldHostSettings(root); err != nil {
 		return err
 	}
-	if err := hideAbsentPrograms(root); err != nil {
+	if err := completePrograms(i, root, trees); err != nil {
 		return err
 	}
-	if disk := i.Spec.PersistentDisk; disk != "" {
-		if err := bind(disk, root, bosh.DefaultRoot.Path("store")); err != nil {
-			return err
-		}
-	}
 	for _, m := range i.Mounts {
-		if err := bindReadOnly(m.Source, root, m.Target); err != nil {
+		mount := bindReadOnly
+		if m.Writable {
+			mount = bind
+		}
+		if err := mount(m.Source, root, m.Target); err != nil {
 			return err
 		}
 	}
@@ -371,7 +390,22 @@ func mountAll(i instructions, trees []hierarchy) error {
 	return nil
 }
 
-func bindSystem(root string) error {
+// completePrograms gives the VM what stands in for systemd, and hides what no stemcell has.
+func completePrograms(i instructions, root string, trees []hierarchy) error {
+	if i.Spec.Image != "" {
+		return installImage(i, root, trees)
+	}
+	if err := simulateSystemd(root, trees); err != nil {
+		return err
+	}
+	return hideAbsentPrograms(root)
+}
+
+// mountSystem mounts the VM's directory, with disks that are mounted below it, and the host's programs in it.
+func mountSystem(root string) error {
+	if err := unix.Mount(root, root, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("mounting %s: %w", root, err)
+	}
 	for _, name := range append([]string{"usr"}, systemDirs...) {
 		info, err := os.Lstat(filepath.Join(root, name))
 		if err != nil || !info.IsDir() {
@@ -419,7 +453,7 @@ type mount struct {
 
 func mountKernelFilesystems(root string) error {
 	const safe = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	for _, m := range []mount{
+	if err := mountThese(root, []mount{
 		{"/proc", "proc", safe, ""},
 		{"/sys", "sysfs", safe, ""},
 		{"/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=755"},
@@ -428,10 +462,14 @@ func mountKernelFilesystems(root string) error {
 		// as bosh-agent remounts it (SetupSharedMemory in platform/linux_platform.go)
 		{"/dev/shm", "tmpfs", safe, "mode=1777"},
 		{"/dev/mqueue", "mqueue", safe, ""},
-		// As bosh-agent does (setupRunDir in platform/linux_platform.go): 16 MB unless env.bosh.run_dir.tmpfs_size is
-		// set, with the kernel's mode for a tmpfs, of root and vcap.
-		{bosh.DefaultRoot.Path("data/sys/run"), "tmpfs", 0, fmt.Sprintf("size=16m,mode=1777,gid=%d", VcapGID)},
-	} {
+	}); err != nil {
+		return err
+	}
+	return os.Mkdir(filepath.Join(root, "run/lock"), 0o777|fs.ModeSticky)
+}
+
+func mountThese(root string, mounts []mount) error {
+	for _, m := range mounts {
 		target := filepath.Join(root, m.target)
 		if err := os.MkdirAll(target, 0o755); err != nil {
 			return fmt.Errorf("mounting %s: %w", m.target, err)
@@ -440,12 +478,19 @@ func mountKernelFilesystems(root string) error {
 			return fmt.Errorf("mounting %s on %s: %w", m.kind, m.target, err)
 		}
 	}
-	return os.Mkdir(filepath.Join(root, "run/lock"), 0o777|fs.ModeSticky)
+	return nil
 }
 
-// mountUnexecutable mounts the directories from which nothing can be executed on a VM of bosh-agent, which binds each
-// to a directory of the ephemeral disk (SetupTmpDir and SetupLogDir in platform/linux_platform.go).
-func mountUnexecutable(root string) error {
+// mountAsAgent mounts what bosh-agent does: the directory for run files (setupRunDir in platform/linux_platform.go),
+// 16 MB unless env.bosh.run_dir.tmpfs_size is set, with the kernel's mode for a tmpfs, of root and vcap, and the
+// directories from which nothing can be executed, which it binds to directories of the ephemeral disk (SetupTmpDir and
+// SetupLogDir).
+func mountAsAgent(root string) error {
+	if err := mountThese(root, []mount{
+		{bosh.DefaultRoot.Path("data/sys/run"), "tmpfs", 0, fmt.Sprintf("size=16m,mode=1777,gid=%d", VcapGID)},
+	}); err != nil {
+		return err
+	}
 	for _, name := range []string{"tmp", "var/tmp", "var/log"} {
 		path := filepath.Join(root, name)
 		if err := bind(path, root, name); err != nil {

@@ -14,8 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monitUnit is the control group of systemd's unit for monit, in the hierarchy in which systemd keeps its units.
-const monitUnit = "system.slice/monit.service"
+// The control groups of systemd's units for monit and the agent, in the hierarchy in which systemd keeps its units.
+const (
+	monitUnit = "system.slice/monit.service"
+	agentUnit = "system.slice/bosh-agent.service"
+)
 
 // systemdRun substitutes the systemd-run of a VM, whose systemd this package simulates.
 //
@@ -66,9 +69,9 @@ func simulateSystemd(root string, trees []hierarchy) error {
 	return nil
 }
 
-// startInUnit starts a process of monit's unit, and returns its PID. It must be called on the main goroutine.
-func startInUnit(units hierarchy, program string, argv []string, attr *syscall.ProcAttr) (int, error) {
-	group := filepath.Join(units.inVM(), monitUnit)
+// startInUnit starts a process of a unit, and returns its PID. It must be called on the main goroutine.
+func startInUnit(units hierarchy, unit string, argv []string, attr *syscall.ProcAttr) (int, error) {
+	group := filepath.Join(units.inVM(), unit)
 	if err := os.MkdirAll(group, 0o755); err != nil {
 		return 0, err
 	}
@@ -79,14 +82,14 @@ func startInUnit(units hierarchy, program string, argv []string, attr *syscall.P
 		}
 		defer func() { _ = dir.Close() }()
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(dir.Fd())
-		return syscall.ForkExec(program, argv, attr)
+		return syscall.ForkExec(argv[0], argv, attr)
 	}
 	// A child inherits the groups of the thread that creates it.
 	move := func(group string) error { return os.WriteFile(filepath.Join(group, "tasks"), []byte("0"), 0) }
 	if err := move(group); err != nil {
 		return 0, err
 	}
-	pid, err := syscall.ForkExec(program, argv, attr)
+	pid, err := syscall.ForkExec(argv[0], argv, attr)
 	return pid, errors.Join(err, move(units.inVM()))
 }
 

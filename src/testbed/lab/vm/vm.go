@@ -36,7 +36,13 @@ type Spec struct {
 	// TrustedCA is a file on the host with certificates that the VM trusts beside the host's CAs; none if empty.
 	TrustedCA string `json:"trusted_ca,omitempty"`
 
-	// host directory bound at /var/vcap/store, which outlives the VM; none if empty
+	// Image is a directory with a stemcell's root file system, on which the VM's root is based in place of the host's
+	// programs. Its own init or agent starts what runs in the VM. Files are written into the root, by path, when the
+	// VM is created.
+	Image string            `json:"image,omitempty"`
+	Files map[string]string `json:"-"`
+
+	// host directory that the agent mounts at /var/vcap/store, and which outlives the VM; none if empty
 	PersistentDisk string `json:"persistent_disk,omitempty"`
 }
 
@@ -191,6 +197,17 @@ func List(stateDir string) ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// Device returns the device in the VM of an attached volume, "" if it is not attached.
+func (v *VM) Device(volume string) (string, error) {
+	list, err := v.Spec.volumes()
+	for _, attached := range list {
+		if attached.ID == volume {
+			return "/dev/" + attached.device(), nil
+		}
+	}
+	return "", err
 }
 
 // Alive reports whether the VM has booted and its init runs.

@@ -25,7 +25,7 @@ type Store struct {
 	StateDir string // of the lab
 }
 
-func (s Store) file(id string) string { return filepath.Join(s.StateDir, Dir, id) }
+func (s Store) File(id string) string { return filepath.Join(s.StateDir, Dir, id) }
 
 // Create creates a volume with the content of a snapshot or of another volume, or empty. Of another volume holds what
 // Snapshot says.
@@ -34,9 +34,9 @@ func (s Store) Create(id string, bytes int64, source string) error {
 		return err
 	}
 	if source != "" {
-		source = s.file(source)
+		source = s.File(source)
 	}
-	if err := create(s.file(id), bytes, source); err != nil {
+	if err := create(s.File(id), bytes, source); err != nil {
 		return fmt.Errorf("creating the file of volume %s: %w", id, errors.Join(err, s.Remove(id)))
 	}
 	return nil
@@ -45,9 +45,9 @@ func (s Store) Create(id string, bytes int64, source string) error {
 // Snapshot copies a volume. What the VM has not yet written to the device is not in it, as on EBS. Unlike on EBS, what
 // is written while the file is copied may be.
 func (s Store) Snapshot(volume, snapshot string) error {
-	info, err := os.Stat(s.file(volume))
+	info, err := os.Stat(s.File(volume))
 	if err == nil {
-		err = create(s.file(snapshot), info.Size(), s.file(volume))
+		err = create(s.File(snapshot), info.Size(), s.File(volume))
 	}
 	if err != nil {
 		return fmt.Errorf("creating the file of snapshot %s: %w", snapshot, errors.Join(err, s.Remove(snapshot)))
@@ -57,7 +57,7 @@ func (s Store) Snapshot(volume, snapshot string) error {
 
 // Remove removes a volume or a snapshot, if it exists.
 func (s Store) Remove(id string) error {
-	if err := os.Remove(s.file(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(s.File(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
@@ -65,7 +65,7 @@ func (s Store) Remove(id string) error {
 
 // Resize grows a volume and the device of the VM that it is attached to.
 func (s Store) Resize(id string, bytes int64) error {
-	if err := os.Truncate(s.file(id), bytes); err != nil {
+	if err := os.Truncate(s.File(id), bytes); err != nil {
 		return err
 	}
 	for _, d := range s.devices(id) {
@@ -95,7 +95,7 @@ func (s Store) Attach(id string, address netip.Addr) error {
 
 // devices returns the volume's loop devices, without those that were pulled and are still mounted.
 func (s Store) devices(id string) []loop {
-	return slices.DeleteFunc(loops(s.file(id)), loop.leaving)
+	return slices.DeleteFunc(loops(s.File(id)), loop.leaving)
 }
 
 // device returns the volume's loop device, or a new one.
@@ -103,7 +103,7 @@ func (s Store) device(id string) (loop, error) {
 	if present := s.devices(id); len(present) > 0 {
 		return present[0], nil
 	}
-	return newLoop(s.file(id))
+	return newLoop(s.File(id))
 }
 
 // Detach takes a volume away from the VM with the address. It reports false, and changes nothing, while the device is
