@@ -120,6 +120,9 @@ WantedBy=multi-user.target
 `,
 }
 
+// persistentDisk is the directory that is the persistent disk.
+const persistentDisk = "/persistent-disk"
+
 // Prepare makes the machine what a VM of a Director is, with an address of a network that begins with its gateway.
 func Prepare(address, gateway, hostname string) error {
 	program, err := os.Executable()
@@ -140,7 +143,11 @@ func Prepare(address, gateway, hostname string) error {
 			return err
 		}
 	}
-	if err := os.Symlink("data/sys", bosh.DefaultRoot.Path("sys")); err != nil {
+	store := bosh.DefaultRoot.Path("store")
+	if err := errors.Join(
+		os.Mkdir(persistentDisk, 0o755), addMount(persistentDisk+" "+store+" none bind 0 0"), run("mount", store),
+		os.Symlink("data/sys", bosh.DefaultRoot.Path("sys")),
+	); err != nil {
 		return err
 	}
 	files := map[string]string{
