@@ -21,6 +21,7 @@ func CheckIdentity(id node.Identity, addresses []string) error {
 	}
 	return fmt.Errorf(
 		"instance metadata describes VM %s with the addresses %v, and this VM has %s in BOSH: another VM has "+
-			"answered, or the VM was given another address; recreate it (bosh recreate)", id.Name, addresses, id.Address,
+			"answered, or the VM was given another address; recreate it (bosh recreate)",
+		id.Name, addresses, id.Address,
 	)
 }

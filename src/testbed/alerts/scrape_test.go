@@ -13,7 +13,7 @@ import (
 func TestScrapeConfigurationsAreValid(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(folder, "scrape-*.yml"))
 	if err != nil || len(paths) != 4 {
-		t.Fatalf("scrape configurations %q, %v; want four: in the cluster, on control VMs, on nodes, outside", paths, err)
+		t.Fatalf("scrape configurations %q, %v; want in the cluster, on control VMs, on nodes, outside", paths, err)
 	}
 	for _, path := range paths {
 		if output, err := promtool(t, "check", "config", "--syntax-only", path); err != nil {

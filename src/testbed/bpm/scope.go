@@ -11,9 +11,9 @@ import (
 	"syscall"
 )
 
-// EnterScope runs this program again in a new scope, where systemd manages the cgroups (sd_booted(3)), and returns if it
-// is in one. bpm does so by runc's --systemd-cgroup (isRunningSystemd in src/bpm/commands/root.go): what signals monit's
-// unit does not signal its processes.
+// EnterScope runs this program again in a new scope, where systemd manages the cgroups (sd_booted(3)), and returns if
+// it is in one. bpm does so by runc's --systemd-cgroup (isRunningSystemd in src/bpm/commands/root.go): what signals
+// monit's unit does not signal its processes.
 func (p *Process) EnterScope() error {
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {

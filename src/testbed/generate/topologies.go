@@ -34,8 +34,8 @@ var shapes = []struct {
 	{
 		"Separate etcd VMs",
 		"For large clusters: etcd's latency does not depend on API servers, and control VMs have no persistent disk. " +
-			"Choose it at the first\ndeploy. A recreated control VM has no record of earlier deploys, so it accepts a " +
-			"rotation with a missing step ([operations.md](operations.md#rotate)).",
+			"Choose it at the first\ndeploy. A recreated control VM has no record of earlier deploys, so it accepts " +
+			"a rotation with a missing step ([operations.md](operations.md#rotate)).",
 		[]string{"use-separate-etcd.yml"},
 		[]string{
 			"etcd_instances=3", "etcd_azs=[kubernetes-z1, kubernetes-z2, kubernetes-z3]",
@@ -47,18 +47,22 @@ var shapes = []struct {
 
 const topologiesIntroduction = `# Topologies
 
-Generated from the manifest and its ops-files: a box is an instance group with the processes of each VM, an arrow connections between groups.
+Generated from the manifest and its ops-files: a box is an instance group with the processes of each VM, an arrow
+connections between groups.
 @combined.yml@ and @use-separate-etcd.yml@ can be used together, and each topology can be in one zone
-([scale-to-one-az.yml](../ops-files/scale-to-one-az.yml)). [ops-files](../ops-files/README.md) says what to choose at the first deploy.
+([scale-to-one-az.yml](../ops-files/scale-to-one-az.yml)). [ops-files](../ops-files/README.md) says what to choose at
+the first deploy.
 `
 
 // @ is in place of `.
 const topologiesEnd = `
 ## A cluster that runs already
 
-kubelet sets its taints and labels only when it registers its node. So @combined.yml@ and @single-vm.yml@ take three steps, or pods have no node:
+kubelet sets its taints and labels only when it registers its node. So @combined.yml@ and @single-vm.yml@ take three
+steps, or pods have no node:
 
-1. Deploy with the ops-file, and after it [scale-workers.yml](../ops-files/scale-workers.yml) with the number of workers that you have.
+1. Deploy with the ops-file, and after it [scale-workers.yml](../ops-files/scale-workers.yml) with the number of workers
+   that you have.
 2. Run @bosh -d kubernetes recreate control@, or the commands below.
 3. Deploy without @scale-workers.yml@.
 

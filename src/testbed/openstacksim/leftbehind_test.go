@@ -27,13 +27,13 @@ const leftBehindCheck = "left-behind-load-balancers"
 // serveServices is an API server with these Services, besides its own, for which it returns a kubeconfig.
 func serveServices(t *testing.T, services ...string) string {
 	t.Helper()
-	all := append(services, `{"metadata": {"namespace": "default", "name": "kubernetes"}}`)
+	services = append(services, `{"metadata": {"namespace": "default", "name": "kubernetes"}}`)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/api/v1/services" {
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
-		fmt.Fprintf(w, `{"kind": "ServiceList", "items": [%s]}`, strings.Join(all, ","))
+		fmt.Fprintf(w, `{"kind": "ServiceList", "items": [%s]}`, strings.Join(services, ","))
 	}))
 	t.Cleanup(server.Close)
 	path := filepath.Join(t.TempDir(), "kubeconfig")
@@ -143,6 +143,14 @@ func newOperator(t *testing.T, endpoint string) operator {
 	return operator{octavia, neutron}
 }
 
+func remove(ctx context.Context, client *gophercloud.ServiceClient, path ...string) error {
+	response, err := client.Delete(ctx, client.ServiceURL(path...), nil)
+	if err != nil {
+		return err
+	}
+	return response.Body.Close()
+}
+
 // run does what the CLI does. Without --wait it does not wait until Octavia has carried the command out.
 func (o operator) run(ctx context.Context, line string) error {
 	words := strings.Fields(line)
@@ -158,9 +166,9 @@ func (o operator) run(ctx context.Context, line string) error {
 	var err error
 	switch command := strings.Join(words[1:len(words)-1], " "); {
 	case command == "floating ip delete":
-		_, err = o.neutron.Delete(ctx, o.neutron.ServiceURL("floatingips", id), nil)
+		err = remove(ctx, o.neutron, "floatingips", id)
 	case command == "security group delete":
-		_, err = o.neutron.Delete(ctx, o.neutron.ServiceURL("security-groups", id), nil)
+		err = remove(ctx, o.neutron, "security-groups", id)
 	case group && strings.HasPrefix(command, "port unset "):
 		err = o.unsetGroup(ctx, id, words[len(words)-2])
 	case tag && strings.HasPrefix(command, "loadbalancer unset "):
@@ -168,7 +176,7 @@ func (o operator) run(ctx context.Context, line string) error {
 	case command == "loadbalancer delete":
 		err = loadbalancers.Delete(ctx, o.octavia, id, loadbalancers.DeleteOpts{Cascade: cascade}).ExtractErr()
 	case strings.HasPrefix(command, "loadbalancer ") && words[3] == "delete":
-		_, err = o.octavia.Delete(ctx, o.octavia.ServiceURL("lbaas", words[2]+"s", id), nil)
+		err = remove(ctx, o.octavia, "lbaas", words[2]+"s", id)
 	default:
 		return fmt.Errorf("%s: no such command", line)
 	}

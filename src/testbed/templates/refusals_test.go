@@ -442,9 +442,6 @@ func TestAddonsDependOnNoOrder(t *testing.T) {
 	}
 }
 
-// openstackWith are properties of job cloud-provider on OpenStack with some of them changed.
-func openstackWith(changes values) values { return merge(openstackLink["cloud-provider"], changes) }
-
 func TestControllersOfOtherClouds(t *testing.T) {
 	_, err := renderJob(t, "openstack-cloud-controller-manager", inputFor(
 		t, "openstack-cloud-controller-manager",

@@ -25,6 +25,7 @@ type Store struct {
 	StateDir string // of the lab
 }
 
+// File is the file of a volume or a snapshot.
 func (s Store) File(id string) string { return filepath.Join(s.StateDir, Dir, id) }
 
 // Create creates a volume with the content of a snapshot or of another volume, or empty. Of another volume holds what
