@@ -237,7 +237,7 @@ var opsCases = withProviders(map[string]opsCase{
 		},
 	},
 	"remove-kube-proxy.yml": {
-		deployment{ops: []string{"remove-flannel.yml", "remove-kube-proxy.yml"}},
+		deployment{ops: []string{"remove-kube-proxy.yml"}},
 		func(t *testing.T, p *director.Plan) { checkWithoutJob(t, p, "kube-proxy") },
 	},
 	"enable-node-local-dns.yml": {
@@ -2052,6 +2052,10 @@ func TestExampleVariables(t *testing.T) {
 // exclusive are pairs of ops-files that ops-files/README.md says cannot be combined.
 var exclusive = [][2]string{
 	{"combined.yml", "single-vm.yml"},
+	{"remove-flannel.yml", "remove-network-policy.yml"},
+	{"remove-flannel.yml", "remove-network-policy-pool.yml"},
+	{"remove-flannel.yml", "use-custom-cni.yml"},
+	{"remove-flannel.yml", "use-custom-cni-pool.yml"},
 	{"use-cloud-controller-image.yml", "use-cloud-routes.yml"},
 }
 
@@ -2097,10 +2101,16 @@ func inOrder(ops ...[]string) []string {
 			name,
 		)
 	}
+	// What removes jobs comes after what changes them.
+	last := func(name string) int {
+		return slices.Index([]string{"remove-flannel.yml", "remove-kube-proxy.yml"}, name)
+	}
 	all := slices.Concat(ops...)
 	slices.SortFunc(all, func(a, b string) int {
-		// Without a rank an ops-file is applied last.
-		return cmp.Or(cmp.Compare(uint(rank(a)), uint(rank(b))), cmp.Compare(a, b))
+		// Without a rank an ops-file is applied after those with one.
+		return cmp.Or(
+			cmp.Compare(last(a), last(b)), cmp.Compare(uint(rank(a)), uint(rank(b))), cmp.Compare(a, b),
+		)
 	})
 	return slices.Compact(all)
 }
