@@ -184,10 +184,14 @@ func must(t *testing.T, dir string, argv ...string) string {
 	return out
 }
 
+// command leaves out what tests with real programs need, which run elsewhere.
 func command(t *testing.T, dir string, argv ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(context.Background(), argv[0], argv[1:]...)
 	cmd.Dir = dir
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		return strings.HasPrefix(variable, "KUBERNETES_BIN_DIR=")
+	})
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
