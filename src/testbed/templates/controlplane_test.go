@@ -209,6 +209,8 @@ func becomeVM(t *testing.T, dir string) {
 	must(syscall.Mount("", "/", "", syscall.MS_PRIVATE|syscall.MS_REC, ""))
 	must(syscall.Mount("proc", "/proc", "proc", 0, ""))
 	must(syscall.Mount("var", "/var", "tmpfs", 0, "mode=0755"))
+	must(os.MkdirAll("/var/vcap/store", 0o755))
+	must(syscall.Mount("disk", "/var/vcap/store", "tmpfs", 0, "mode=0755"))
 	must(giveJobsTo(dir))
 	for sub, owner := range map[string]int{ // as bpm and the agent leave them
 		"store/etcd": vcapID, "data": 0, "sys/log/kube-apiserver": vcapID, "sys/run": 0,
