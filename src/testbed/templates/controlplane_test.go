@@ -209,9 +209,10 @@ func becomeVM(t *testing.T, dir string) {
 	must(syscall.Mount("", "/", "", syscall.MS_PRIVATE|syscall.MS_REC, ""))
 	must(syscall.Mount("proc", "/proc", "proc", 0, ""))
 	must(syscall.Mount("var", "/var", "tmpfs", 0, "mode=0755"))
-	must(os.MkdirAll("/var/vcap/store", 0o755))
-	must(syscall.Mount("disk", "/var/vcap/store", "tmpfs", 0, "mode=0755"))
 	must(giveJobsTo(dir))
+	disk := filepath.Join(dir, "store")
+	must(os.MkdirAll(disk, 0o755))
+	must(syscall.Mount("disk", disk, "tmpfs", 0, "mode=0755"))
 	for sub, owner := range map[string]int{ // as bpm and the agent leave them
 		"store/etcd": vcapID, "data": 0, "sys/log/kube-apiserver": vcapID, "sys/run": 0,
 	} {
@@ -221,7 +222,8 @@ func becomeVM(t *testing.T, dir string) {
 			must(errors.Join(os.Chown(path, owner, vcapID), os.Chmod(path, 0o770))) //nolint:gosec // as bpm does
 		}
 	}
-	must(os.Symlink(dir, "/var/vcap"))
+	must(os.Mkdir("/var/vcap", 0o755))
+	must(syscall.Mount(dir, "/var/vcap", "", syscall.MS_BIND|syscall.MS_REC, ""))
 	must(os.Chmod(filepath.Join(dir, "hosts"), 0o644)) //nolint:gosec // as /etc/hosts is
 	must(syscall.Mount(filepath.Join(dir, "hosts"), "/etc/hosts", "", syscall.MS_BIND, ""))
 	lo, err := netlink.LinkByName("lo")
