@@ -3,9 +3,6 @@ package openstacksim_test
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,34 +15,12 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 
 	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/owners/ownerstest"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/openstacksim"
 )
 
 const leftBehindCheck = "left-behind-load-balancers"
-
-// serveServices is an API server with these Services, besides its own, for which it returns a kubeconfig.
-func serveServices(t *testing.T, services ...string) string {
-	t.Helper()
-	services = append(services, `{"metadata": {"namespace": "default", "name": "kubernetes"}}`)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/api/v1/services" {
-			w.WriteHeader(http.StatusForbidden)
-			return
-		}
-		fmt.Fprintf(w, `{"kind": "ServiceList", "items": [%s]}`, strings.Join(services, ","))
-	}))
-	t.Cleanup(server.Close)
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	content := fmt.Sprintf(
-		"apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c}}]\n"+
-			"clusters: [{name: c, cluster: {server: %q}}]\n", server.URL,
-	)
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
 
 // addBalancer adds what the cloud controller of a cluster creates for a Service: a load balancer with two ports, a
 // floating IP, and a security group that the ports of all servers have.
@@ -231,7 +206,7 @@ func TestLeftBehind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBed()
 			b.config = openstacksim.CloudConfig("ENDPOINT") + more
-			b.thorough, b.kubeconfig, b.settle = true, serveServices(t, kept), 20*time.Millisecond
+			b.thorough, b.kubeconfig, b.settle = true, ownerstest.Serve(t, kept), 20*time.Millisecond
 			before := *b.world
 			leaveBehind(b.world)
 			run := b.start(t)
@@ -306,7 +281,7 @@ func onlyOthersAreLeft(t *testing.T, before openstacksim.World, w *openstacksim.
 func TestLeftBehindInDeployment(t *testing.T) {
 	count := func(thorough bool) int {
 		b := newBed()
-		b.thorough, b.kubeconfig = thorough, serveServices(t, kept)
+		b.thorough, b.kubeconfig = thorough, ownerstest.Serve(t, kept)
 		leaveBehind(b.world)
 		outcome := b.run(t, preflight.Control)
 		if got := result(outcome, leftBehindCheck); !thorough &&
@@ -350,7 +325,7 @@ func TestLeftBehindUnseen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed()
-			b.thorough, b.kubeconfig = true, serveServices(t)
+			b.thorough, b.kubeconfig = true, ownerstest.Serve(t)
 			leaveBehind(b.world)
 			test.change(b)
 			got := result(b.run(t, preflight.Control), leftBehindCheck)

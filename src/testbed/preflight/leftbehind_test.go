@@ -2,8 +2,6 @@ package preflight_test
 
 import (
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +9,7 @@ import (
 	"time"
 
 	"kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/owners/ownerstest"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/store"
@@ -20,29 +19,6 @@ const (
 	leftBehindCheck = "left-behind-load-balancers"
 	leftBehindName  = "a0123456789abcdef0123456789abcde"
 )
-
-// serveServices is an API server with these Services, besides its own, for which it returns a kubeconfig.
-func serveServices(t *testing.T, services ...string) string {
-	t.Helper()
-	own := `{"metadata": {"namespace": "default", "name": "kubernetes"}, "spec": {"type": "ClusterIP"}}`
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/api/v1/services" {
-			w.WriteHeader(http.StatusForbidden)
-			return
-		}
-		fmt.Fprintf(w, `{"kind": "ServiceList", "items": [%s]}`, strings.Join(append(services, own), ","))
-	}))
-	t.Cleanup(server.Close)
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	content := fmt.Sprintf(
-		"apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c}}]\n"+
-			"clusters: [{name: c, cluster: {server: %q}}]\n", server.URL,
-	)
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
 
 // leaveBehind adds a load balancer of each kind with what the cloud controller creates for them, and a target group
 // alone.
@@ -98,7 +74,7 @@ func TestLeftBehind(t *testing.T) {
 		leaveBehind(w)
 		generated(t, w)
 	})
-	kubeconfig := serveServices(t)
+	kubeconfig := ownerstest.Serve(t)
 	r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) { c.NodeKubeconfig = kubeconfig })
 	if got := result(r, leftBehindCheck); got.Status != preflight.Skipped {
 		t.Errorf("in a deployment: %+v", got)
@@ -166,7 +142,7 @@ func TestLeftBehindWithAnOwner(t *testing.T) {
 		w.LoadBalancers, w.TargetGroups, w.Listeners = nil, nil, nil
 		generated(t, w)
 	})
-	r := sim.run(t, i, preflight.Control, thorough(serveServices(t, `{"metadata": {"namespace": "default",
+	r := sim.run(t, i, preflight.Control, thorough(ownerstest.Serve(t, `{"metadata": {"namespace": "default",
 		"name": "web", "uid": "01234567-89ab-cdef-0123-456789abcdef"}, "spec": {"type": "LoadBalancer",
 		"ports": [{"nodePort": 30080}]}}`)))
 	if got := result(r, leftBehindCheck); got.Status != preflight.Passed {
@@ -183,7 +159,7 @@ func TestLeftBehindAsTheOtherController(t *testing.T) {
 		generated(t, w)
 	})
 	r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) {
-		c.Thorough, c.LoadBalancerKubeconfig = true, serveServices(t)
+		c.Thorough, c.LoadBalancerKubeconfig = true, ownerstest.Serve(t)
 		c.NodeKubeconfig = filepath.Join(t.TempDir(), "none")
 	})
 	if got := result(r, leftBehindCheck); len(got.Findings) != 3 {
@@ -214,7 +190,7 @@ func TestLeftBehindUnseen(t *testing.T) {
 				leaveBehind(w)
 				generated(t, w, test.denied)
 			})
-			kubeconfig := func(t *testing.T) string { return serveServices(t) }
+			kubeconfig := func(t *testing.T) string { return ownerstest.Serve(t) }
 			if test.kubeconfig != nil {
 				kubeconfig = test.kubeconfig
 			}
@@ -241,7 +217,7 @@ func TestLeftBehindAmongHundreds(t *testing.T) {
 		leaveBehind(w)
 		generated(t, w)
 	})
-	r := sim.run(t, i, preflight.Control, thorough(serveServices(t)))
+	r := sim.run(t, i, preflight.Control, thorough(ownerstest.Serve(t)))
 	if got := result(r, leftBehindCheck); len(got.Findings) != 3 {
 		t.Errorf("%s", text(r))
 	}

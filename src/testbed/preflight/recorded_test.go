@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/owners/ownerstest"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim/store"
 )
@@ -31,7 +32,7 @@ func TestRecordedPreflight(t *testing.T) {
 		})
 		sim.run(t, i, role, func(_ *aws.Provider, c *preflight.Config) {
 			c.ConfigureCloudRoutes, c.Thorough, c.Storage = true, true, true
-			c.NodeKubeconfig = serveServices(t)
+			c.NodeKubeconfig = ownerstest.Serve(t)
 		})
 		for _, c := range sim.Calls("") {
 			for _, p := range c.Permissions {

@@ -80,7 +80,7 @@ func (l *locator) Locate(ctx context.Context, instance node.Instance) (node.Loca
 	}
 	var own []vm
 	for _, v := range vms {
-		if v.Labels[idLabel] == instance.ID && has(v.addresses(), instance.Addresses) {
+		if v.Labels[idLabel] == instance.ID && cloud.HasAddress(v.addresses(), instance.Addresses...) {
 			own = append(own, v)
 		}
 	}

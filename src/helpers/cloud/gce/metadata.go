@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"path"
 
 	"kubernetes-release/cloud"
@@ -74,16 +73,4 @@ func (p *Provider) Identify(ctx context.Context, vm node.VM) (node.Identity, err
 // providerID is as splitProviderID in providers/gce/gce_util.go reads it.
 func providerID(project, zone, name string) string {
 	return "gce://" + project + "/" + zone + "/" + name
-}
-
-// has reports whether an address is among those that are written in a text each.
-func has(texts []string, wanted []netip.Addr) bool {
-	for _, text := range texts {
-		for _, want := range wanted {
-			if a, err := netip.ParseAddr(text); err == nil && a.Unmap() == want.Unmap() {
-				return true
-			}
-		}
-	}
-	return false
 }

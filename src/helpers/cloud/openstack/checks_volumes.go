@@ -31,24 +31,19 @@ func (g *gatherer) cinder() {
 	if v.typesErr = err; err != nil {
 		return
 	}
-	page, err := volumetypes.List(client, volumetypes.ListOpts{}).AllPages(g.ctx)
+	types, err := all(g.ctx, volumetypes.List(client, volumetypes.ListOpts{}), volumetypes.ExtractVolumeTypes)
 	if v.typesErr = err; err != nil {
 		return
 	}
-	types, err := volumetypes.ExtractVolumeTypes(page)
-	v.typesErr = err
 	for _, t := range types {
 		v.types = append(v.types, t.Name, t.ID)
 	}
 	g.count("block-storage", "GET os-availability-zone")
-	page, v.zonesErr = availabilityzones.List(client).AllPages(g.ctx)
-	if v.zonesErr == nil {
-		var zones []availabilityzones.AvailabilityZone
-		zones, v.zonesErr = availabilityzones.ExtractAvailabilityZones(page)
-		for _, zone := range zones {
-			if zone.ZoneState.Available {
-				v.zones = append(v.zones, zone.ZoneName)
-			}
+	zones, err := all(g.ctx, availabilityzones.List(client), availabilityzones.ExtractAvailabilityZones)
+	v.zonesErr = err
+	for _, zone := range zones {
+		if zone.ZoneState.Available {
+			v.zones = append(v.zones, zone.ZoneName)
 		}
 	}
 	g.count("block-storage", "GET os-quota-sets/PROJECT")

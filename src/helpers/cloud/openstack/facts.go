@@ -261,11 +261,7 @@ func (q portQuery) ToPortListQuery() (string, error) { return "?" + string(q), n
 func listPorts(
 	ctx context.Context, client *gophercloud.ServiceClient, options ports.ListOptsBuilder,
 ) ([]ports.Port, error) {
-	page, err := ports.List(client, options).AllPages(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return ports.ExtractPorts(page)
+	return all(ctx, ports.List(client, options), ports.ExtractPorts)
 }
 
 // routerInterfaces are the owners of ports that connect a subnet with a router (neutron_lib/constants.py).
@@ -303,11 +299,8 @@ func (g *gatherer) networks() {
 		return
 	}
 	g.count("network", "GET routers")
-	page, err := routers.List(neutron, routers.ListOpts{}).AllPages(g.ctx)
-	if g.routerErr = err; err != nil {
-		return
-	}
-	if g.routers, g.routerErr = routers.ExtractRouters(page); g.routerErr != nil {
+	g.routers, g.routerErr = all(g.ctx, routers.List(neutron, routers.ListOpts{}), routers.ExtractRouters)
+	if g.routerErr != nil {
 		return
 	}
 	g.count("network", "GET ports")

@@ -86,13 +86,9 @@ func (l *locator) Locate(ctx context.Context, instance node.Instance) (node.Loca
 			continue // Nova lets administrators only search for others
 		}
 		// Nova takes the address as an expression, or as a part of one; in both cases the server is among the answers.
-		page, err := servers.List(compute, servers.ListOpts{IP: address.String()}).AllPages(ctx)
+		list, err := all(ctx, servers.List(compute, servers.ListOpts{IP: address.String()}), servers.ExtractServers)
 		if err != nil {
 			return node.Location{}, fmt.Errorf("ask Nova for the server with the address %s: %w", address, err)
-		}
-		list, err := servers.ExtractServers(page)
-		if err != nil {
-			return node.Location{}, fmt.Errorf("Nova's answer: %w", err)
 		}
 		for _, server := range list {
 			if hasFixed(server, address) {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -178,15 +177,6 @@ func reviewer(t *testing.T, cluster *kubetest.Cluster, account string) func(call
 	}
 	return func(c call) bool {
 		t.Helper()
-		attributes := c.attributes(t)
-		review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(
-			t.Context(), &authorizationv1.SelfSubjectAccessReview{
-				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &attributes},
-			}, metav1.CreateOptions{},
-		)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return review.Status.Allowed
+		return kubetest.May(t, client, c.attributes(t))
 	}
 }

@@ -177,15 +177,7 @@ func TestPermissions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(
-			t.Context(), &authorizationv1.SelfSubjectAccessReview{
-				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &attributes},
-			}, metav1.CreateOptions{},
-		)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return review.Status.Allowed
+		return kubetest.May(t, client, attributes)
 	}
 	const controller, node, own = "vsphere-csi-controller", "vsphere-csi-node", "vmware-system-csi"
 	for _, test := range []struct {

@@ -111,16 +111,21 @@ func (p *CPI) save(m machine) error {
 }
 
 // machine returns the record of a VM.
-func (p *CPI) machine(cid string) (m machine, err error) {
-	content, err := os.ReadFile(p.machineFile(cid))
+func (p *CPI) machine(cid string) (machine, error) {
+	m, err := readMachine(p.machineFile(cid))
 	if errors.Is(err, fs.ErrNotExist) {
 		return machine{}, errorf(vmNotFound, "there is no VM '%s' in the lab %s", cid, p.StateDir)
 	}
+	return m, err
+}
+
+func readMachine(file string) (m machine, err error) {
+	content, err := os.ReadFile(file)
 	if err == nil {
 		err = json.Unmarshal(content, &m)
 	}
 	if err != nil {
-		return machine{}, fmt.Errorf("reading the record of VM %s: %w", cid, err)
+		return machine{}, fmt.Errorf("reading the record of a VM, %s: %w", file, err)
 	}
 	return m, nil
 }
@@ -129,16 +134,12 @@ func (p *CPI) machine(cid string) (m machine, err error) {
 func (p *CPI) machines() (list []machine, err error) {
 	files, err := filepath.Glob(p.machineFile("*"))
 	for _, file := range files {
-		var m machine
-		content, err := os.ReadFile(file)
+		m, err := readMachine(file)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it has just been deleted
 		}
-		if err == nil {
-			err = json.Unmarshal(content, &m)
-		}
 		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", file, err)
+			return nil, err
 		}
 		list = append(list, m)
 	}
@@ -165,4 +166,14 @@ func (p *CPI) use(ctx context.Context, c *call, do func(machine, *vm.VM) error) 
 		return err
 	}
 	return do(m, v)
+}
+
+// useComplete is use for a call that the VM must exist for.
+func (p *CPI) useComplete(ctx context.Context, c *call, do func(machine, *vm.VM) error) error {
+	return p.use(ctx, c, func(m machine, v *vm.VM) error {
+		if v == nil {
+			return errorf(vmNotFound, "VM %s was not created completely, or was deleted in part", m.CID)
+		}
+		return do(m, v)
+	})
 }

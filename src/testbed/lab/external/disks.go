@@ -83,10 +83,7 @@ func (p *CPI) attachDisk(ctx context.Context, c *call) (any, error) {
 	if err := c.read(1, &id); err != nil {
 		return nil, err
 	}
-	err := p.use(ctx, c, func(m machine, v *vm.VM) error {
-		if v == nil {
-			return errorf(vmNotFound, "VM %s was not created completely, or was deleted in part", m.CID)
-		}
+	err := p.useComplete(ctx, c, func(m machine, v *vm.VM) error {
 		err := p.Cloud.AttachDisk(ctx, id, m.CID)
 		if err == nil {
 			device, err = v.Device(id)

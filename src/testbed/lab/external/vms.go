@@ -153,10 +153,7 @@ func (p *CPI) hasVM(ctx context.Context, c *call) (any, error) {
 }
 
 func (p *CPI) rebootVM(ctx context.Context, c *call) (any, error) {
-	return nil, p.use(ctx, c, func(m machine, v *vm.VM) error {
-		if v == nil {
-			return errorf(vmNotFound, "VM %s was not created completely, or was deleted in part", m.CID)
-		}
+	return nil, p.useComplete(ctx, c, func(_ machine, v *vm.VM) error {
 		if err := v.Kill(ctx); err != nil {
 			return err
 		}
