@@ -1473,34 +1473,6 @@ func checkCustomCNI(t *testing.T, p *director.Plan, groups ...string) {
 	}
 }
 
-// TestDocumentShowsTheExampleCNI compares the CNI configuration that docs/custom-cni.md shows with the one that is
-// tested.
-func TestDocumentShowsTheExampleCNI(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "docs", "custom-cni.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, block, found := strings.Cut(string(text), "```yaml\n")
-	block, _, ended := strings.Cut(block, "```")
-	if !found || !ended {
-		t.Fatal("docs/custom-cni.md shows no YAML")
-	}
-	var shown struct {
-		Properties map[string]struct{ Default any }
-	}
-	if err := yaml.Unmarshal([]byte(block), &shown); err != nil {
-		t.Fatal(err)
-	}
-	job, err := release.ReadJob("testdata/example-cni/jobs/example-cni")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := shown.Properties["cni_config"].Default, job.Properties["cni_config"].Default; got == nil ||
-		!reflect.DeepEqual(got, want) {
-		t.Errorf("docs/custom-cni.md shows\n%v\nand the job has\n%v", got, want)
-	}
-}
-
 func checkOneAZ(t *testing.T, p *director.Plan) {
 	t.Helper()
 	for _, g := range p.Groups {
