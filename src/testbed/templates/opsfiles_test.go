@@ -32,7 +32,6 @@ import (
 	"kubernetes-release/cloud/vsphere/checks"
 	"kubernetes-release/testbed/lab/director"
 	"kubernetes-release/testbed/lab/director/manifest"
-	"kubernetes-release/testbed/lab/director/release"
 )
 
 var labVars = []string{"aws_endpoint_url=http://10.7.0.1:4566", "aws_metadata_endpoint=http://169.254.169.254"}
