@@ -59,7 +59,8 @@ func (l *lab) checkKernelSettings(t *testing.T) {
 	}
 }
 
-// flagFile is a file for a flag, as in docs/operations.md; flagFileOps samples no request, as nobody takes the traces.
+// flagFile is the file of a flag, which the property files writes; flagFileOps samples no request, as nobody takes the
+// traces.
 const (
 	flagFile    = "/var/vcap/jobs/kube-apiserver/config/files/tracing.yaml"
 	flagFileOps = `- type: replace

@@ -32,16 +32,12 @@ set in the manifest, in ` + "`instance_groups/name=GROUP/jobs/name=JOB/propertie
 	`A deploy with
 a value that is not allowed is refused before any VM changes, and a misspelled property has no effect: the Director
 ignores it. Structured values are shown in one line, as JSON.
-
 `
 
 // properties writes docs/properties.md from the specs.
 func properties(t *tree) error {
 	var page strings.Builder
 	page.WriteString(propertiesIntroduction)
-	for _, job := range t.jobs {
-		fmt.Fprintf(&page, "* [%s](#%s)\n", job.Name, job.Name)
-	}
 	for _, job := range t.jobs {
 		text, err := documentJob(t, job.Name)
 		if err != nil {
@@ -65,6 +61,9 @@ func documentJob(t *tree, job string) (string, error) {
 	}
 	var section strings.Builder
 	fmt.Fprintf(&section, "\n## %s\n\n%s\n", job, prose(spec.Description))
+	if len(spec.Provides)+len(spec.Consumes) > 0 {
+		section.WriteString("\n")
+	}
 	writeLinks(&section, "Provides", spec.Provides)
 	writeLinks(&section, "Consumes", spec.Consumes)
 	mandatory := Leaves(Required[job], "")
@@ -89,7 +88,7 @@ func documentJob(t *tree, job string) (string, error) {
 
 func writeLinks(section *strings.Builder, verb string, links []specLink) {
 	for _, link := range links {
-		fmt.Fprintf(section, "\n%s the link `%s` of type `%s`", verb, link.Name, link.Type)
+		fmt.Fprintf(section, "* %s the link `%s` of type `%s`", verb, link.Name, link.Type)
 		if link.Optional {
 			section.WriteString(", if there is one")
 		}
