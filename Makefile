@@ -304,7 +304,7 @@ bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once, 
 	@cd src/testbed/preflight && go test -count=1 -timeout 120m -run 'TestAdviceLeadsToAPass$$' -v . -args -advice-accounts 10000 | grep -v '^ *--- PASS\|^=== '
 	@cd src/testbed/preflight && go test -count=1 -timeout 120m -run 'TestAccountAdviceLeadsToAPass$$' -v . -args -advice-accounts 1000 | grep -v '^ *--- PASS\|^=== '
 bench-joins: release ## Measure joins a second and the time to a certificate under attack against the same without one
-	@cd src/helpers && $(PROGRAMS) go test -run '^$$' -bench JoinsUnderAttack -benchtime 1x ./join | \
+	@cd src/helpers && $(PROGRAMS) go test -run '^$$' -bench JoinsUnderAttack -benchtime 1x ./node/join | \
 	  $(FIGURES)
 bench-pods: components release lab ## Measure what pods cost beside upstream's API server, and have on AWS: time to credentials, load balancers, KMS, DNS
 	@cd src/testbed && $(PROGRAMS) SOAK=1 $(UNCACHED) -timeout 30m -v -run '^(TestPodCostsAsMuchAsUpstreams|TestManyServiceAccounts)$$' \
@@ -315,7 +315,7 @@ bench-drill: release lab ## Measure how long it takes until a cluster is back th
 	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 $(UNCACHED) -timeout 90m -v -run '^TestSoakEtcdRestore$$' \
 	  ./acceptance | grep -E 'after the loss|^(---|ok|FAIL)'
 bench-defragment: release ## Measure how long three full databases of etcd are defragmented, and what clients of the API notice
-	@cd src/helpers && $(PROGRAMS) go test -count=1 -v -run 'TestFullEtcdUnderLoad$$' ./etcdmembers -full-mib 1024 | \
+	@cd src/helpers && $(PROGRAMS) go test -count=1 -v -run 'TestFullEtcdUnderLoad$$' ./control/etcd/members -full-mib 1024 | \
 	  $(FIGURES)
 bench-rotation: bench-tool ## Measure what logrotate loses of a log to which 10,000 lines a second are written
 	@ci/setup.sh logrotate

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"kubernetes-release/kubeconfig"
+	"kubernetes-release/internal/kubeconfig"
 )
 
 // nodeTimeout limits reading a Node. Before a control VM's first start there is no API server that answers.

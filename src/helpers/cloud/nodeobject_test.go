@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"kubernetes-release/apiclient"
+	"kubernetes-release/internal/apiclient"
 )
 
 // writeKubeletFiles writes what a kubelet has: a kubeconfig for the server, a client certificate and its key in one

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"kubernetes-release/apiclient"
+	"kubernetes-release/internal/apiclient"
 	"kubernetes-release/internal/duration"
+	"kubernetes-release/internal/pki"
 	"kubernetes-release/internal/strictjson"
-	"kubernetes-release/pki"
 )
 
 // Timeouts of a process whose configuration sets none. Jobs render a timeout only where their process requires another.

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"kubernetes-release/apiclient"
+	"kubernetes-release/internal/apiclient"
+	"kubernetes-release/internal/pki"
 	"kubernetes-release/internal/strictjson"
 	"kubernetes-release/node"
-	"kubernetes-release/pki"
 )
 
 const minimal = `"process": "x", "executable": "/bin/x"`

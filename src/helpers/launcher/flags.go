@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"kubernetes-release/internal/pki"
 	"kubernetes-release/node"
-	"kubernetes-release/pki"
 )
 
 // flag is one flag of the final command line, with all its arguments.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/rootfile"
-	"kubernetes-release/resolvconf"
+	"kubernetes-release/node/resolvconf"
 )
 
 // modprobeTimeout is how long the kernel modules of one process may take to load.

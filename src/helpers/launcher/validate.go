@@ -13,8 +13,8 @@ import (
 	"strings"
 
 	"kubernetes-release/internal/duration"
+	"kubernetes-release/internal/pki"
 	"kubernetes-release/node"
-	"kubernetes-release/pki"
 )
 
 var (

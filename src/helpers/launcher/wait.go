@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"kubernetes-release/apiclient"
+	"kubernetes-release/internal/apiclient"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/stopwatch"
 )

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"kubernetes-release/apiclient"
+	"kubernetes-release/internal/apiclient"
 	"kubernetes-release/internal/duration"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"kubernetes-release/boshdns"
+	"kubernetes-release/internal/boshdns"
 	"kubernetes-release/internal/rootfile"
 )
 

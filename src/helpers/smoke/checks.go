@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 
-	"kubernetes-release/nodeobject"
+	"kubernetes-release/internal/nodestatus"
 )
 
 // steadyResponses is how many consecutive requests to a load balancer must succeed.
@@ -49,7 +49,7 @@ func (s *suite) checkNodes(ctx context.Context) (string, error) {
 		}
 		var problems []error
 		for n := range list.Items {
-			problems = append(problems, nodeobject.CheckReady(&list.Items[n], true))
+			problems = append(problems, nodestatus.CheckReady(&list.Items[n], true))
 		}
 		s.nodes = list.Items
 		return errors.Join(problems...)

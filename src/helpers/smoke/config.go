@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"kubernetes-release/addons"
+	"kubernetes-release/control/addons"
 	"kubernetes-release/internal/bosh"
 	"kubernetes-release/internal/duration"
 	"kubernetes-release/internal/strictjson"

@@ -53,7 +53,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"kubernetes-release/etcdmembers"
+	"kubernetes-release/internal/nospace"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/printable"
 	"kubernetes-release/internal/stopwatch"
@@ -456,7 +456,7 @@ type report struct {
 func (r *report) do(ctx context.Context, c check) error {
 	took := stopwatch.Start()
 	works, err := c.run(context.WithValue(ctx, nameOfCheck{}, c.name))
-	if err = etcdmembers.ExplainNoSpace(err); err != nil {
+	if err = nospace.Explain(err); err != nil {
 		r.line("FAILED", c.name, err.Error())
 		return err
 	}

@@ -11,8 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubernetes-release/internal/nodestatus"
 	"kubernetes-release/internal/tail"
-	"kubernetes-release/nodeobject"
 )
 
 func TestNodeIsReadyAndInitializedByTheCloud(t *testing.T) {
@@ -30,7 +30,7 @@ func TestNodeIsReadyAndInitializedByTheCloud(t *testing.T) {
 		if taints := nodes.Items[0].Spec.Taints; len(taints) > 0 {
 			return fmt.Errorf("taints %v", taints)
 		}
-		return nodeobject.CheckReady(&nodes.Items[0], true)
+		return nodestatus.CheckReady(&nodes.Items[0], true)
 	})
 	node := nodes.Items[0]
 	if !strings.HasSuffix(node.Name, ".ec2.internal") {

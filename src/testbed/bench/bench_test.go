@@ -20,7 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubernetes-release/internal/logging"
-	"kubernetes-release/nodeobject"
+	"kubernetes-release/internal/nodestatus"
 	"kubernetes-release/release/components"
 )
 
@@ -334,7 +334,7 @@ func TestNotReady(t *testing.T) {
 		"no node":   {nil, available, false},
 		"not ready": {[]corev1.Node{node(corev1.ConditionTrue), node(corev1.ConditionFalse)}, available, false},
 		"uninitialised": {
-			[]corev1.Node{node(corev1.ConditionTrue, corev1.Taint{Key: nodeobject.UninitializedTaint})}, available,
+			[]corev1.Node{node(corev1.ConditionTrue, corev1.Taint{Key: nodestatus.UninitializedTaint})}, available,
 			false,
 		},
 		"other taint": {[]corev1.Node{node(corev1.ConditionTrue, corev1.Taint{Key: "x"})}, available, false},

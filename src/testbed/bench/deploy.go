@@ -22,10 +22,10 @@ import (
 
 	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/internal/bosh"
+	"kubernetes-release/internal/kubeconfig"
+	"kubernetes-release/internal/nodestatus"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/tail"
-	"kubernetes-release/kubeconfig"
-	"kubernetes-release/nodeobject"
 	"kubernetes-release/release/archive"
 	"kubernetes-release/release/components"
 	"kubernetes-release/testbed/lab/agent"
@@ -427,7 +427,7 @@ func notReady(nodes []corev1.Node, dns *appsv1.Deployment) error {
 		return errors.New("no Node has registered")
 	}
 	for i := range nodes {
-		if err := nodeobject.CheckReady(&nodes[i], true); err != nil {
+		if err := nodestatus.CheckReady(&nodes[i], true); err != nil {
 			return err
 		}
 		for _, taint := range nodes[i].Spec.Taints {

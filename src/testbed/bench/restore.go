@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/internal/bosh"
+	"kubernetes-release/internal/kubeconfig"
 	"kubernetes-release/internal/poll"
-	"kubernetes-release/kubeconfig"
 	"kubernetes-release/testbed/lab/vm"
 )
 

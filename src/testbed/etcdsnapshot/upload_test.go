@@ -14,7 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
-	"kubernetes-release/etcdsnapshot"
+	"kubernetes-release/control/etcd/snapshot"
 	"kubernetes-release/testbed/accounts"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/iam"
@@ -22,7 +22,7 @@ import (
 )
 
 // newBucket starts a simulation of AWS with a bucket whose user has these permissions below prod/.
-func newBucket(t *testing.T, actions ...string) (*etcdsnapshot.Config, *awssim.Simulator) {
+func newBucket(t *testing.T, actions ...string) (*snapshot.Config, *awssim.Simulator) {
 	t.Helper()
 	world := accounts.World("prod")
 	world.Buckets = []string{"snapshots", "moved"}
@@ -65,7 +65,7 @@ func newBucket(t *testing.T, actions ...string) (*etcdsnapshot.Config, *awssim.S
 			t.Fatal(err)
 		}
 	}
-	bucket := &etcdsnapshot.Bucket{
+	bucket := &snapshot.Bucket{
 		Name:            "snapshots",
 		Region:          awssim.LabRegion,
 		Prefix:          "prod",
@@ -73,7 +73,7 @@ func newBucket(t *testing.T, actions ...string) (*etcdsnapshot.Config, *awssim.S
 		Endpoint:        server.URL,
 		CredentialsFile: credentials,
 	}
-	return &etcdsnapshot.Config{Dir: dir, Bucket: bucket}, sim
+	return &snapshot.Config{Dir: dir, Bucket: bucket}, sim
 }
 
 func TestUploadNewest(t *testing.T) {
@@ -93,10 +93,10 @@ func TestUploadNewest(t *testing.T) {
 
 // TestUploadToAnotherBucket: a new bucket gets the newest snapshot at once, and shows whether it can be written.
 func TestUploadToAnotherBucket(t *testing.T) {
-	for name, change := range map[string]func(*etcdsnapshot.Bucket, http.Handler){
-		"bucket": func(b *etcdsnapshot.Bucket, _ http.Handler) { b.Name = "moved" },
-		"prefix": func(b *etcdsnapshot.Bucket, _ http.Handler) { b.Prefix = "prod/moved" },
-		"endpoint": func(b *etcdsnapshot.Bucket, store http.Handler) {
+	for name, change := range map[string]func(*snapshot.Bucket, http.Handler){
+		"bucket": func(b *snapshot.Bucket, _ http.Handler) { b.Name = "moved" },
+		"prefix": func(b *snapshot.Bucket, _ http.Handler) { b.Prefix = "prod/moved" },
+		"endpoint": func(b *snapshot.Bucket, store http.Handler) {
 			server := httptest.NewServer(store)
 			t.Cleanup(server.Close)
 			b.Endpoint = server.URL
@@ -121,7 +121,7 @@ func TestUploadToAnotherBucket(t *testing.T) {
 	}
 }
 
-func object(t *testing.T, b *etcdsnapshot.Bucket, name string) string {
+func object(t *testing.T, b *snapshot.Bucket, name string) string {
 	t.Helper()
 	client := s3.New(s3.Options{
 		Region: b.Region, BaseEndpoint: &b.Endpoint, UsePathStyle: true,
@@ -144,17 +144,17 @@ func TestUploadFails(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		actions []string
-		spoil   func(*etcdsnapshot.Bucket)
+		spoil   func(*snapshot.Bucket)
 		want    string
 	}{
-		{"no permission", []string{"s3:GetObject"}, func(*etcdsnapshot.Bucket) {}, "allow s3:PutObject"},
+		{"no permission", []string{"s3:GetObject"}, func(*snapshot.Bucket) {}, "allow s3:PutObject"},
 		{
-			"another prefix", []string{"s3:PutObject"}, func(b *etcdsnapshot.Bucket) { b.Prefix = "staging" },
+			"another prefix", []string{"s3:PutObject"}, func(b *snapshot.Bucket) { b.Prefix = "staging" },
 			"allow s3:PutObject",
 		},
-		{"no bucket", []string{"s3:*"}, func(b *etcdsnapshot.Bucket) { b.Name = "backups" }, "s3://backups/prod/"},
+		{"no bucket", []string{"s3:*"}, func(b *snapshot.Bucket) { b.Name = "backups" }, "s3://backups/prod/"},
 		{
-			"unknown key", []string{"s3:PutObject"}, func(b *etcdsnapshot.Bucket) { b.CredentialsFile = "/dev/null" },
+			"unknown key", []string{"s3:PutObject"}, func(b *snapshot.Bucket) { b.CredentialsFile = "/dev/null" },
 			"upload etcd-20260102T090405Z.db",
 		},
 	} {

@@ -23,9 +23,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"kubernetes-release/internal/bosh"
+	"kubernetes-release/internal/nodestatus"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/tail"
-	"kubernetes-release/nodeobject"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/lab"
 	"kubernetes-release/testbed/lab/agent"
@@ -403,7 +403,7 @@ func (c *Cluster) healthy(ctx context.Context, signs map[string]string) error {
 		return fmt.Errorf("%d nodes, want %d", len(nodes.Items), len(c.machines))
 	}
 	for i := range nodes.Items {
-		if err := nodeobject.CheckReady(&nodes.Items[i], true); err != nil {
+		if err := nodestatus.CheckReady(&nodes.Items[i], true); err != nil {
 			return err
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"kubernetes-release/etcdmembers"
+	"kubernetes-release/internal/nospace"
 	"kubernetes-release/internal/poll"
 )
 
@@ -68,7 +68,7 @@ func (c *Cluster) fillEtcd(ctx context.Context) error {
 		written := 0
 		err := poll.Within(ctx, fillTimeout, time.Millisecond, func(ctx context.Context) error {
 			err := overwrite(ctx, m, written)
-			if etcdmembers.IsNoSpace(err) {
+			if nospace.Is(err) {
 				return nil
 			}
 			if err == nil {
@@ -123,7 +123,7 @@ func (c *Cluster) readsOnly(ctx context.Context) error {
 				return fmt.Errorf("pod %s by the API server of %s: %w", pod.Name, m.name, err)
 			}
 		}
-		if err := writable(ctx, []*machine{m}); !etcdmembers.IsNoSpace(err) {
+		if err := writable(ctx, []*machine{m}); !nospace.Is(err) {
 			return fmt.Errorf("a write that etcd should refuse: %w", err)
 		}
 		return nil

@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"kubernetes-release/cloud/aws"
-	"kubernetes-release/issuer"
+	"kubernetes-release/cloud/aws/issuer"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/accounts"
 	"kubernetes-release/testbed/awssim"

@@ -16,8 +16,8 @@ import (
 
 	"kubernetes-release/cloud/aws"
 	"kubernetes-release/cloud/aws/arn"
+	"kubernetes-release/control/kmsplugin"
 	"kubernetes-release/internal/eventually"
-	"kubernetes-release/kmsplugin"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/accounts"
 	"kubernetes-release/testbed/awssim"

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	kmsapi "k8s.io/kms/apis/v2"
 
-	"kubernetes-release/kmsplugin"
+	"kubernetes-release/control/kmsplugin"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/store"
 	"kubernetes-release/testbed/kmstest"

@@ -16,7 +16,9 @@ const onVMs = "../../helpers"
 
 // elsewhere are its folders that do not run as root on VMs: what runs in an image or where operators work, and what
 // the functions below are part of. Folders that help tests end in "test".
-var elsewhere = []string{"cmd/smoke-server", "cloud/aws/account", "internal"}
+var elsewhere = []string{
+	"cmd/smoke-server", "cloud/aws/account", "internal/atomicfile", "internal/filelock", "internal/rootfile",
+}
 
 // writing are the functions that create or change files by a path, and follow the links in it. internal/rootfile does
 // it without.
@@ -46,27 +48,27 @@ var writing = map[string][]string{
 
 // writes are those that are left, and why they are safe.
 var writes = map[string]string{
-	"etcdsnapshot/keep.go: os.MkdirAll":         "runs as etcd's user, in bpm and in the errand",
-	"etcdsnapshot/upload.go: atomicfile.Write":  "runs as etcd's user, in bpm and in the errand",
-	"etcdsnapshot/metrics.go: atomicfile.Write": "runs as etcd's user, in bpm",
-	"jobfiles/jobfiles.go: atomicfile.Write":    "in the job's configuration, where vcap cannot write",
-	"jobfiles/jobfiles.go: os.Chmod":            "in the job's configuration, where vcap cannot write",
-	"jobfiles/jobfiles.go: os.Lchown":           "in the job's configuration, where vcap cannot write",
-	"jobfiles/jobfiles.go: os.MkdirAll":         "in the job's configuration, where vcap cannot write",
-	"jobfiles/jobfiles.go: os.RemoveAll":        "in the job's configuration, where vcap cannot write",
-	"nodedrain/leave.go: os.Remove":             "below a directory that the launcher has claimed",
-	"nodedrain/return.go: os.Remove":            "below a directory that the launcher has claimed",
-	"csiregistration/register.go: os.Remove":    "below a directory that the launcher has claimed",
-	"interruption/interruption.go: os.Remove":   "below a directory that the launcher has claimed",
-	"join/renew.go: os.Remove":                  "in a directory that it has claimed",
-	"cmd/kube-tools/allocation.go: os.Remove":   "in a directory that it has claimed",
-	"launcher/pidfile.go: os.Remove":            "below a directory that the launcher has claimed",
-	"launcher/pidfile.go: filelock.Acquire":     "below a directory that the launcher has claimed",
-	"launcher/check.go: filelock.Acquire":       "in /run, where vcap cannot write",
-	"kmsplugin/serve.go: os.Chmod":              "runs as kube-apiserver's user, in bpm",
-	"kmsplugin/serve.go: os.Remove":             "runs as kube-apiserver's user, in bpm",
-	"launcher/check.go: atomicfile.Write":       "next to the configuration, where vcap cannot write",
-	"launcher/prepare.go: os.OpenFile":          "below /proc/sys",
+	"control/etcd/snapshot/keep.go: os.MkdirAll":         "runs as etcd's user, in bpm and in the errand",
+	"control/etcd/snapshot/upload.go: atomicfile.Write":  "runs as etcd's user, in bpm and in the errand",
+	"control/etcd/snapshot/metrics.go: atomicfile.Write": "runs as etcd's user, in bpm",
+	"control/jobfiles/jobfiles.go: atomicfile.Write":     "in the job's configuration, where vcap cannot write",
+	"control/jobfiles/jobfiles.go: os.Chmod":             "in the job's configuration, where vcap cannot write",
+	"control/jobfiles/jobfiles.go: os.Lchown":            "in the job's configuration, where vcap cannot write",
+	"control/jobfiles/jobfiles.go: os.MkdirAll":          "in the job's configuration, where vcap cannot write",
+	"control/jobfiles/jobfiles.go: os.RemoveAll":         "in the job's configuration, where vcap cannot write",
+	"node/drain/leave.go: os.Remove":                     "below a directory that the launcher has claimed",
+	"node/drain/return.go: os.Remove":                    "below a directory that the launcher has claimed",
+	"node/csiregistration/register.go: os.Remove":        "below a directory that the launcher has claimed",
+	"node/termination/termination.go: os.Remove":         "below a directory that the launcher has claimed",
+	"node/join/renew.go: os.Remove":                      "in a directory that it has claimed",
+	"cmd/kube-tools/allocation.go: os.Remove":            "in a directory that it has claimed",
+	"launcher/pidfile.go: os.Remove":                     "below a directory that the launcher has claimed",
+	"launcher/pidfile.go: filelock.Acquire":              "below a directory that the launcher has claimed",
+	"launcher/check.go: filelock.Acquire":                "in /run, where vcap cannot write",
+	"control/kmsplugin/serve.go: os.Chmod":               "runs as kube-apiserver's user, in bpm",
+	"control/kmsplugin/serve.go: os.Remove":              "runs as kube-apiserver's user, in bpm",
+	"launcher/check.go: atomicfile.Write":                "next to the configuration, where vcap cannot write",
+	"launcher/prepare.go: os.OpenFile":                   "below /proc/sys",
 }
 
 // TestRootWritesWithoutFollowingLinks: vcap must not make root write elsewhere.

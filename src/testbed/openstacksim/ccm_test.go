@@ -18,12 +18,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"kubernetes-release/boshdns"
 	"kubernetes-release/cloud/controller/controllertest"
 	"kubernetes-release/cloud/openstack"
+	"kubernetes-release/control/nodes/labeler"
+	"kubernetes-release/internal/boshdns"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
-	"kubernetes-release/nodelabels"
 	"kubernetes-release/testbed/openstacksim"
 )
 
@@ -61,7 +61,7 @@ func TestCloudControllerManager(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- nodelabels.NewKeeper(client, &nodelabels.Instances{
+		ended <- labeler.NewKeeper(client, &labeler.Instances{
 			Deployment: boshdns.Deployment{Name: "kube", Domain: "bosh", Records: records},
 			Locator:    (&openstack.Provider{}).NewLocator(config),
 		}, slog.New(slog.NewTextHandler(t.Output(), nil))).Run(ctx)

@@ -17,7 +17,7 @@ import (
 	"testing"
 
 	"kubernetes-release/cloud/aws"
-	"kubernetes-release/issuer"
+	"kubernetes-release/cloud/aws/issuer"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/iam"

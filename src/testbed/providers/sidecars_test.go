@@ -21,11 +21,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"kubernetes-release/addons"
-	"kubernetes-release/addons/addonstest"
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/driver"
 	"kubernetes-release/cloud/vsphere"
+	"kubernetes-release/control/addons"
+	"kubernetes-release/control/addons/addonstest"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
 )

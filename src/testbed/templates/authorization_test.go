@@ -18,9 +18,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"kubernetes-release/control/jobfiles"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
-	"kubernetes-release/jobfiles"
 )
 
 const filesOfAPIServer = "/var/vcap/jobs/kube-apiserver/config/files"

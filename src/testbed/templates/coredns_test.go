@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"kubernetes-release/corefile"
+	"kubernetes-release/control/corefile"
 	"kubernetes-release/internal/eventually"
 )
 

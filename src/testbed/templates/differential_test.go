@@ -19,8 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"kubernetes-release/addons"
-	"kubernetes-release/addons/addonstest"
+	"kubernetes-release/control/addons"
+	"kubernetes-release/control/addons/addonstest"
 	"kubernetes-release/internal/kubetest"
 )
 

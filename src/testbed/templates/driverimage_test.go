@@ -11,11 +11,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"kubernetes-release/addons"
-	"kubernetes-release/addons/addonstest"
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/driver"
 	"kubernetes-release/cloud/vsphere"
+	"kubernetes-release/control/addons"
+	"kubernetes-release/control/addons/addonstest"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
 )

@@ -15,11 +15,11 @@ import (
 
 	"kubernetes-release/cloud/controller"
 	"kubernetes-release/cloud/driver"
-	"kubernetes-release/etcdmembers"
-	"kubernetes-release/etcdsnapshot"
+	"kubernetes-release/control/etcd/members"
+	"kubernetes-release/control/etcd/snapshot"
 	"kubernetes-release/internal/strictjson"
-	joining "kubernetes-release/join"
 	"kubernetes-release/launcher"
+	joining "kubernetes-release/node/join"
 	"kubernetes-release/preflight"
 	"kubernetes-release/smoke"
 )
@@ -685,7 +685,7 @@ func TestProgramsAcceptRenderedFiles(t *testing.T) {
 			if err := os.WriteFile(path, content, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := etcdmembers.Load(path); err != nil {
+			if _, err := members.Load(path); err != nil {
 				t.Errorf("%s, %s: members.json: %v", g.job, g.name, err)
 			}
 			content = bytes.ReplaceAll(
@@ -695,7 +695,7 @@ func TestProgramsAcceptRenderedFiles(t *testing.T) {
 			if err := os.WriteFile(snapshots, content, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := etcdsnapshot.Load(snapshots); err != nil {
+			if _, err := snapshot.Load(snapshots); err != nil {
 				t.Errorf("%s, %s: snapshots.json: %v", g.job, g.name, err)
 			}
 		}

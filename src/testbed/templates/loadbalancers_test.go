@@ -28,9 +28,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 
-	"kubernetes-release/addons"
-	"kubernetes-release/addons/addonstest"
 	cloudaws "kubernetes-release/cloud/aws"
+	"kubernetes-release/control/addons"
+	"kubernetes-release/control/addons/addonstest"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
 	"kubernetes-release/preflight"

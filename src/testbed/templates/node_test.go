@@ -270,7 +270,7 @@ func TestKubeletStaysStoppedAfterDrain(t *testing.T) {
 		{"pre-stop", ""},
 		{"ctl start", "start\n"},
 	} {
-		if step.command == "drain" { // what nodedrain.Leave leaves
+		if step.command == "drain" { // what drain.Leave leaves
 			if err := os.WriteFile(left, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}

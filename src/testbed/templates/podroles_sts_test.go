@@ -22,8 +22,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"kubernetes-release/cloud/aws/issuer"
 	"kubernetes-release/internal/kubetest"
-	"kubernetes-release/issuer"
 	"kubernetes-release/testbed/accounts"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/iam"

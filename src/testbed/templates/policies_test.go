@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"kubernetes-release/addons"
-	"kubernetes-release/addons/addonstest"
+	"kubernetes-release/control/addons"
+	"kubernetes-release/control/addons/addonstest"
 	"kubernetes-release/internal/kubetest"
 )
 

@@ -17,8 +17,8 @@ import (
 	"gopkg.in/yaml.v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"kubernetes-release/addons"
-	"kubernetes-release/addons/addonstest"
+	"kubernetes-release/control/addons"
+	"kubernetes-release/control/addons/addonstest"
 	"kubernetes-release/internal/kubetest"
 )
 

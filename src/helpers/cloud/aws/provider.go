@@ -21,9 +21,9 @@ import (
 	"kubernetes-release/cloud/aws/facts"
 	"kubernetes-release/cloud/aws/gather"
 	"kubernetes-release/cloud/aws/identity"
+	"kubernetes-release/cloud/aws/issuer"
 	"kubernetes-release/cloud/aws/metadata"
 	"kubernetes-release/internal/poll"
-	"kubernetes-release/issuer"
 	"kubernetes-release/node"
 	"kubernetes-release/preflight"
 )

@@ -18,10 +18,10 @@ import (
 	"testing"
 	"time"
 
-	"kubernetes-release/apiclient"
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/aws/iampolicy"
 	"kubernetes-release/cloud/aws/metadata"
+	"kubernetes-release/internal/apiclient"
 	"kubernetes-release/internal/duration"
 	"kubernetes-release/node"
 	"kubernetes-release/preflight"

@@ -12,8 +12,8 @@ import (
 	"slices"
 	"time"
 
-	"kubernetes-release/apiclient"
-	"kubernetes-release/kubeconfig"
+	"kubernetes-release/internal/apiclient"
+	"kubernetes-release/internal/kubeconfig"
 )
 
 // Kind is the path at which the API server lists objects of a kind.

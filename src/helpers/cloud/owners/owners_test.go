@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"kubernetes-release/apiclient"
+	"kubernetes-release/internal/apiclient"
 )
 
 // serve answers with these lists, by the last part of the path; to others with 403.

@@ -21,11 +21,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"kubernetes-release/addons"
-	"kubernetes-release/addons/addonstest"
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/controller"
 	"kubernetes-release/cloud/driver"
+	"kubernetes-release/control/addons"
+	"kubernetes-release/control/addons/addonstest"
 	"kubernetes-release/internal/kubetest"
 )
 

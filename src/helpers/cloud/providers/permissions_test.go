@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"kubernetes-release/addons"
-	"kubernetes-release/addons/addonstest"
+	"kubernetes-release/control/addons"
+	"kubernetes-release/control/addons/addonstest"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
 )

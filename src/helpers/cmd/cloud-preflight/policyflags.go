@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/aws/issuer"
 	"kubernetes-release/internal/cli"
-	"kubernetes-release/issuer"
 	"kubernetes-release/preflight/runner"
 )
 

@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kubernetes-release/addons"
-	"kubernetes-release/etcdmembers"
-	"kubernetes-release/kubeconfig"
+	"kubernetes-release/control/addons"
+	"kubernetes-release/internal/kubeconfig"
+	"kubernetes-release/internal/nospace"
 )
 
 func applyAddons() *cobra.Command {
@@ -53,7 +53,7 @@ func applyAddons() *cobra.Command {
 			return err
 		}
 		_, err = addons.Apply(command.Context(), config, options, slog.Default())
-		if err := etcdmembers.ExplainNoSpace(noQuorumIsNoError(err)); err != nil {
+		if err := nospace.Explain(noQuorumIsNoError(err)); err != nil {
 			return fmt.Errorf("apply manifests in %s: %w", strings.Join(*dirs, ", "), err)
 		}
 		return nil

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kubernetes-release/boshdns"
+	"kubernetes-release/internal/boshdns"
 )
 
 func checkAlias() *cobra.Command {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubernetes-release/internal/pki"
 	"kubernetes-release/launcher"
-	"kubernetes-release/pki"
 )
 
 func checkRotation() *cobra.Command {

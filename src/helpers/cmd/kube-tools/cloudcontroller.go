@@ -4,10 +4,10 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"kubernetes-release/addons"
 	"kubernetes-release/cloud/controller"
 	"kubernetes-release/cloud/driver"
 	"kubernetes-release/cloud/providers"
+	"kubernetes-release/control/addons"
 )
 
 const (

@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"kubernetes-release/corefile"
+	"kubernetes-release/control/corefile"
 )
 
 func checkCorefile() *cobra.Command {

@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kubernetes-release/csiregistration"
-	"kubernetes-release/kubeconfig"
+	"kubernetes-release/internal/kubeconfig"
 	"kubernetes-release/node"
-	"kubernetes-release/nodeobject"
+	"kubernetes-release/node/csiregistration"
+	"kubernetes-release/node/object"
 )
 
 // csiCheckTimeout limits check-csi-driver, which wait-ready repeats.
@@ -35,8 +35,8 @@ func registerCSIDriver() *cobra.Command {
 		}
 		plugin := driver()
 		plugin.Socket = *socket
-		plugin.CheckNode = nodeobject.InitializedCheck(
-			nodeobject.Options{Kubeconfig: *kubeconfigPath, Name: identity.Name, Timeout: time.Minute},
+		plugin.CheckNode = object.InitializedCheck(
+			object.Options{Kubeconfig: *kubeconfigPath, Name: identity.Name, Timeout: time.Minute},
 		)
 		return plugin.Serve(command.Context(), slog.Default())
 	}

@@ -13,12 +13,12 @@ import (
 
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/providers"
-	"kubernetes-release/csrapproval"
-	"kubernetes-release/csrsigning"
+	"kubernetes-release/control/nodes/approver"
+	"kubernetes-release/control/nodes/labeler"
+	"kubernetes-release/control/nodes/signer"
 	"kubernetes-release/internal/exposition"
-	"kubernetes-release/join"
-	"kubernetes-release/kubeconfig"
-	"kubernetes-release/nodelabels"
+	"kubernetes-release/internal/kubeconfig"
+	"kubernetes-release/node/join"
 )
 
 func approveKubeletCSRs() *cobra.Command {
@@ -67,7 +67,7 @@ func approveKubeletCSRs() *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("metrics: %w", err)
 		}
-		instances := &nodelabels.Instances{
+		instances := &labeler.Instances{
 			Deployment: settings.Deployment.Deployment,
 			Taints:     settings.Taints,
 			Locator:    settings.Deployment.Locator,
@@ -76,14 +76,14 @@ func approveKubeletCSRs() *cobra.Command {
 			instances.Cloud = authority
 		}
 		server := join.NewServer(client, authority, slog.Default())
-		keeper := nodelabels.NewKeeper(client, instances, slog.Default())
-		var approval csrapproval.Metrics
+		keeper := labeler.NewKeeper(client, instances, slog.Default())
+		var approval approver.Metrics
 		// Every instance lets VMs join and labels Nodes; one of them approves.
 		group, ctx := errgroup.WithContext(command.Context())
 		group.Go(func() error { return server.Serve(ctx, listener, certificate, settings.TLS) })
 		group.Go(func() error { return keeper.Run(ctx) })
 		group.Go(func() error {
-			return csrapproval.RunElected(ctx, client, authority, identity, &approval, slog.Default())
+			return approver.RunElected(ctx, client, authority, identity, &approval, slog.Default())
 		})
 		group.Go(func() error {
 			return exposition.Serve(ctx, metricsListener, server.WriteMetrics, keeper.WriteMetrics, approval.Write)
@@ -104,7 +104,7 @@ func signKubeletCSRs() *cobra.Command {
 	duration := command.Flags().Duration("duration", 0, "how long a certificate is valid at most; required")
 	require(command, "duration")
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		authority, err := csrsigning.LoadAuthority(*certificate, *key, *duration)
+		authority, err := signer.LoadAuthority(*certificate, *key, *duration)
 		if err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func signKubeletCSRs() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return csrsigning.Run(command.Context(), client, authority, slog.Default())
+		return signer.Run(command.Context(), client, authority, slog.Default())
 	}
 	return command
 }

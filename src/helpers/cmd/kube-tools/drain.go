@@ -14,10 +14,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/internal/cli"
-	"kubernetes-release/kubeconfig"
+	"kubernetes-release/internal/kubeconfig"
 	"kubernetes-release/node"
-	"kubernetes-release/nodedrain"
-	"kubernetes-release/nodeobject"
+	"kubernetes-release/node/drain"
+	"kubernetes-release/node/object"
 )
 
 // requestTimeout bounds each request, to leave time for others if an API server accepts it and never answers.
@@ -49,13 +49,13 @@ canceled, which takes the node back into service: an API that does not answer mu
 		if *policy != "force" && *policy != "fail" {
 			return cli.Usagef("--policy is %q; it must be force or fail", *policy)
 		}
-		steps := nodedrain.Steps{
+		steps := drain.Steps{
 			Restore: func(ctx context.Context) error {
 				client, name, err := nodeClient(*config, *path)
 				if err != nil {
 					return err
 				}
-				return nodedrain.Restore(ctx, client, name, log)
+				return drain.Restore(ctx, client, name, log)
 			},
 			StopKubelet: func(ctx context.Context) error { return runScript(ctx, *ctl, "stop") },
 			DeleteNode: func(ctx context.Context) error {
@@ -63,8 +63,8 @@ canceled, which takes the node back into service: an API that does not answer mu
 				if err != nil {
 					return err
 				}
-				options := nodeobject.Options{Kubeconfig: *config, Name: identity.Name, Timeout: deleteTimeout}
-				return nodeobject.Delete(ctx, options, log)
+				options := object.Options{Kubeconfig: *config, Name: identity.Name, Timeout: deleteTimeout}
+				return object.Delete(ctx, options, log)
 			},
 		}
 		steps.Drain = func(ctx context.Context, vmDeleted bool) error {
@@ -77,12 +77,12 @@ canceled, which takes the node back into service: an API that does not answer mu
 				log.Error("not drained", "error", err)
 				return nil
 			}
-			return nodedrain.Drain(ctx, client, nodedrain.Options{
+			return drain.Drain(ctx, client, drain.Options{
 				Node: name, VMDeleted: vmDeleted, Timeout: *timeout, Force: *policy == "force",
 				LoadBalancerDelay: *delay,
 			}, log)
 		}
-		return nodedrain.Leave(ctx, *run, steps, log)
+		return drain.Leave(ctx, *run, steps, log)
 	})
 	return command
 }

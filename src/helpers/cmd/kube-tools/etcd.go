@@ -8,14 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kubernetes-release/etcdmembers"
+	"kubernetes-release/control/etcd/members"
 	"kubernetes-release/launcher"
 )
 
 func prepareEtcd() *cobra.Command {
 	return etcdStep(
 		"prepare-etcd", "Make this VM a member of the etcd cluster, or fail if etcd must not start on it",
-		(*etcdmembers.Config).Prepare,
+		(*members.Config).Prepare,
 	)
 }
 
@@ -23,7 +23,7 @@ func settleEtcd() *cobra.Command {
 	return etcdStep(
 		"settle-etcd",
 		"Remove etcd members whose VMs no longer exist, and fail if etcd refuses writes for lack of space",
-		func(c *etcdmembers.Config, ctx context.Context, log *slog.Logger) error {
+		func(c *members.Config, ctx context.Context, log *slog.Logger) error {
 			if err := c.Settle(ctx, log); err != nil {
 				return err
 			}
@@ -35,14 +35,14 @@ func settleEtcd() *cobra.Command {
 func checkEtcdSpace() *cobra.Command {
 	return etcdStep(
 		"check-etcd-space", "Fail if etcd refuses writes because its database has reached its quota",
-		(*etcdmembers.Config).CheckSpace,
+		(*members.Config).CheckSpace,
 	)
 }
 
 func leaveEtcd() *cobra.Command {
 	return etcdStep(
 		"leave-etcd", "Remove this VM from the etcd cluster, or fail if the cluster needs it",
-		(*etcdmembers.Config).Leave,
+		(*members.Config).Leave,
 	)
 }
 
@@ -50,7 +50,7 @@ func joinEtcd() *cobra.Command {
 	var flags *string
 	command := etcdStep(
 		"join-etcd", "Run etcd without clients until this VM has a vote in the cluster",
-		func(c *etcdmembers.Config, ctx context.Context, log *slog.Logger) error {
+		func(c *members.Config, ctx context.Context, log *slog.Logger) error {
 			return c.Join(
 				ctx, func(values map[string]string) ([]string, error) { return launcher.CommandLine(*flags, values) },
 				log,
@@ -71,7 +71,7 @@ func moveEtcdLeader() *cobra.Command {
 	logged(command, "the leadership is not moved", func(ctx context.Context, log *slog.Logger) error {
 		ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("not done after %s", *timeout))
 		defer cancel()
-		config, err := etcdmembers.Load(*path)
+		config, err := members.Load(*path)
 		if err != nil {
 			return err
 		}
@@ -80,11 +80,11 @@ func moveEtcdLeader() *cobra.Command {
 	return command
 }
 
-func etcdStep(name, short string, step func(*etcdmembers.Config, context.Context, *slog.Logger) error) *cobra.Command {
+func etcdStep(name, short string, step func(*members.Config, context.Context, *slog.Logger) error) *cobra.Command {
 	command := &cobra.Command{Use: name, Short: short}
 	path := etcdConfig(command)
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		config, err := etcdmembers.Load(*path)
+		config, err := members.Load(*path)
 		if err != nil {
 			return err
 		}

@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"kubernetes-release/jobfiles"
+	"kubernetes-release/control/jobfiles"
 )
 
 func writeFiles() *cobra.Command {

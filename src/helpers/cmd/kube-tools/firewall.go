@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kubernetes-release/nodefirewall"
+	"kubernetes-release/node/firewall"
 )
 
 func keepFirewall() *cobra.Command {
@@ -15,15 +15,15 @@ func keepFirewall() *cobra.Command {
 	}
 	path := requirePath(command, "config", "configuration, config/firewall.json of the job node-firewall")
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		config, err := nodefirewall.Load(*path)
+		config, err := firewall.Load(*path)
 		if err != nil {
 			return err
 		}
-		firewall, err := nodefirewall.New(config, slog.Default())
+		rules, err := firewall.New(config, slog.Default())
 		if err != nil {
 			return err
 		}
-		return firewall.Keep(command.Context())
+		return rules.Keep(command.Context())
 	}
 	return command
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"kubernetes-release/flannel"
 	"kubernetes-release/node"
-	"kubernetes-release/nodeobject"
+	"kubernetes-release/node/flannel"
+	"kubernetes-release/node/object"
 )
 
 // networkTimeout is for a VM that has joined already.
@@ -48,8 +48,8 @@ func prepareFlannel() *cobra.Command {
 		if err := flannel.Prepare(config, address, *offload); err != nil {
 			return err
 		}
-		own := nodeobject.Options{Kubeconfig: *kubeconfig, Name: identity.Name, Timeout: networkTimeout}
-		if err := nodeobject.WaitNetwork(command.Context(), own, slog.Default()); err != nil {
+		own := object.Options{Kubeconfig: *kubeconfig, Name: identity.Name, Timeout: networkTimeout}
+		if err := object.WaitNetwork(command.Context(), own, slog.Default()); err != nil {
 			return err
 		}
 		if config.Backend.Type != flannel.HostGW {
@@ -60,7 +60,7 @@ func prepareFlannel() *cobra.Command {
 	return command
 }
 
-func checkNeighbors(ctx context.Context, own nodeobject.Options, address netip.Addr) error {
+func checkNeighbors(ctx context.Context, own object.Options, address netip.Addr) error {
 	client, err := own.Client()
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubernetes-release/internal/kubetest"
-	"kubernetes-release/nodeobject"
+	"kubernetes-release/internal/nodestatus"
 )
 
 // TestFlannelIsNotStartedApartFromOtherNodes is a VM with the address 127.0.0.1, which has no other in its subnet.
@@ -20,7 +20,7 @@ func TestFlannelIsNotStartedApartFromOtherNodes(t *testing.T) {
 	for name, address := range map[string]string{"control-00000001": "127.0.0.1", "other": "192.0.2.7"} {
 		if _, err := cluster.Admin().CoreV1().Nodes().Create(t.Context(), &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{
-				Name: name, Labels: map[string]string{nodeobject.AddressesLabel: address},
+				Name: name, Labels: map[string]string{nodestatus.AddressesLabel: address},
 			},
 			Spec: corev1.NodeSpec{PodCIDR: "10.244.0.0/24", PodCIDRs: []string{"10.244.0.0/24"}},
 		}, metav1.CreateOptions{}); err != nil {

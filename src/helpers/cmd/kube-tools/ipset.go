@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"kubernetes-release/ipset"
+	"kubernetes-release/node/ipset"
 )
 
 func ipSet() *cobra.Command {

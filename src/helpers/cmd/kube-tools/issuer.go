@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kubernetes-release/issuer"
+	"kubernetes-release/cloud/aws/issuer"
 )
 
 func publishIssuer() *cobra.Command {

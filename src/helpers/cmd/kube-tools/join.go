@@ -11,10 +11,10 @@ import (
 
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/providers"
-	"kubernetes-release/join"
-	"kubernetes-release/kubeconfig"
+	"kubernetes-release/internal/kubeconfig"
 	"kubernetes-release/launcher"
 	"kubernetes-release/node"
+	"kubernetes-release/node/join"
 )
 
 // attester returns the provider of that name if its machines can prove their identity, or nil.

@@ -8,8 +8,8 @@ import (
 
 	"kubernetes-release/cloud/aws/arn"
 	"kubernetes-release/cloud/aws/clustertags"
+	"kubernetes-release/control/kmsplugin"
 	"kubernetes-release/internal/cli"
-	"kubernetes-release/kmsplugin"
 )
 
 func kmsPlugin() *cobra.Command {

@@ -5,9 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kubernetes-release/kubeconfig"
+	"kubernetes-release/control/nodes/labeler"
+	"kubernetes-release/internal/kubeconfig"
 	"kubernetes-release/node"
-	"kubernetes-release/nodelabels"
 )
 
 func keepNodeLabels() *cobra.Command {
@@ -29,7 +29,7 @@ func keepNodeLabels() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return nodelabels.Keep(command.Context(), client, identity.Name, *labels, slog.Default())
+		return labeler.Keep(command.Context(), client, identity.Name, *labels, slog.Default())
 	}
 	return command
 }

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"kubernetes-release/internal/cli"
-	"kubernetes-release/readywait"
+	"kubernetes-release/internal/readywait"
 )
 
 // run runs kube-tools and returns its exit code and what it printed.

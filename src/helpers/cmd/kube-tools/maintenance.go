@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"kubernetes-release/etcdmembers"
-	"kubernetes-release/etcdsnapshot"
+	"kubernetes-release/control/etcd/members"
+	"kubernetes-release/control/etcd/snapshot"
 )
 
 func etcdMaintenance() *cobra.Command {
@@ -30,7 +30,7 @@ func maintainEtcd() *cobra.Command {
 	)
 	defragment := command.Flags().Bool("defragment", true, "defragment members")
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		config, err := etcdsnapshot.Load(*path)
+		config, err := snapshot.Load(*path)
 		if err != nil {
 			return err
 		}
@@ -50,6 +50,6 @@ func makeEtcdSpace() *cobra.Command {
 	return etcdStep(
 		"make-space",
 		"Remove old revisions, defragment all members, and clear the alarm with which etcd refuses writes",
-		(*etcdmembers.Config).MakeSpace,
+		(*members.Config).MakeSpace,
 	)
 }

@@ -6,12 +6,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kubernetes-release/etcdmembers"
+	"kubernetes-release/control/etcd/members"
 	"kubernetes-release/internal/logging"
 	"kubernetes-release/internal/rootfile"
 	"kubernetes-release/node"
-	"kubernetes-release/nodedrain"
-	"kubernetes-release/nodeobject"
+	"kubernetes-release/node/drain"
+	"kubernetes-release/node/object"
 )
 
 const (
@@ -40,11 +40,11 @@ func waitNode() *cobra.Command {
 			return err
 		}
 		options.Timeout, options.Untainted = *timeout, len(*controller) > 0
-		if config, err := etcdmembers.Load(*etcd); err == nil {
+		if config, err := members.Load(*etcd); err == nil {
 			options.Full = config.Full
 		}
-		files := nodedrain.Files{KubeletLog: *kubelet, ControllerLogs: *controller, Pending: *pending}
-		return noQuorumIsNoError(nodedrain.Return(command.Context(), options, files, slog.Default()))
+		files := drain.Files{KubeletLog: *kubelet, ControllerLogs: *controller, Pending: *pending}
+		return noQuorumIsNoError(drain.Return(command.Context(), options, files, slog.Default()))
 	}
 	return command
 }
@@ -61,26 +61,26 @@ func returnNode() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return noQuorumIsNoError(nodedrain.Finish(command.Context(), options, *pending, slog.Default()))
+		return noQuorumIsNoError(drain.Finish(command.Context(), options, *pending, slog.Default()))
 	}
 	return command
 }
 
 // nodeOptions adds the flags that say which Node is this VM's, and returns a function that reads what they refer to.
-func nodeOptions(command *cobra.Command, kubeconfigUsage string) func() (nodeobject.Options, error) {
+func nodeOptions(command *cobra.Command, kubeconfigUsage string) func() (object.Options, error) {
 	kubeconfig := requirePath(command, "kubeconfig", kubeconfigUsage)
 	path := requirePath(command, "node", nodeUsage)
 	members := etcdMembersFlag(command)
-	return func() (nodeobject.Options, error) {
+	return func() (object.Options, error) {
 		identity, err := node.Load(*path)
 		if err != nil {
-			return nodeobject.Options{}, err
+			return object.Options{}, err
 		}
 		addresses, err := members()
 		if err != nil {
-			return nodeobject.Options{}, err
+			return object.Options{}, err
 		}
-		return nodeobject.Options{Kubeconfig: *kubeconfig, Name: identity.Name, EtcdMembers: addresses}, nil
+		return object.Options{Kubeconfig: *kubeconfig, Name: identity.Name, EtcdMembers: addresses}, nil
 	}
 }
 

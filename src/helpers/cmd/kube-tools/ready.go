@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kubernetes-release/readywait"
+	"kubernetes-release/internal/readywait"
 )
 
 func waitReady() *cobra.Command {

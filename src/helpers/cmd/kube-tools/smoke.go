@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"kubernetes-release/kubeconfig"
+	"kubernetes-release/internal/kubeconfig"
 	"kubernetes-release/smoke"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kubernetes-release/etcdsnapshot"
+	"kubernetes-release/control/etcd/snapshot"
 )
 
 func etcdSnapshot() *cobra.Command {
@@ -19,13 +19,13 @@ func etcdSnapshot() *cobra.Command {
 			return fmt.Errorf("give one of take, save, restore; see %s --help", command.CommandPath())
 		},
 	}
-	add := func(name, short string, run func(*cobra.Command, *etcdsnapshot.Config) error) *cobra.Command {
+	add := func(name, short string, run func(*cobra.Command, *snapshot.Config) error) *cobra.Command {
 		step := &cobra.Command{Use: name, Short: short, Args: cobra.NoArgs}
 		path := requirePath(
 			step, "config", "JSON file that says where snapshots are, config/snapshots.json of the job etcd",
 		)
 		step.RunE = func(step *cobra.Command, _ []string) error {
-			config, err := etcdsnapshot.Load(*path)
+			config, err := snapshot.Load(*path)
 			if err != nil {
 				return err
 			}
@@ -37,7 +37,7 @@ func etcdSnapshot() *cobra.Command {
 	add(
 		"take",
 		"Take a snapshot, remove old ones beyond the number to keep, print the path of the new one, and upload it",
-		func(step *cobra.Command, c *etcdsnapshot.Config) error {
+		func(step *cobra.Command, c *snapshot.Config) error {
 			path, err := c.Take(step.Context(), time.Now, slog.Default())
 			if err != nil {
 				return err
@@ -49,7 +49,7 @@ func etcdSnapshot() *cobra.Command {
 		},
 	)
 	var to, from *string
-	to = requirePath(add("save", "Write a snapshot to a file", func(step *cobra.Command, c *etcdsnapshot.Config) error {
+	to = requirePath(add("save", "Write a snapshot to a file", func(step *cobra.Command, c *snapshot.Config) error {
 		info, err := c.Save(step.Context(), *to)
 		if err == nil {
 			slog.Info("snapshot saved", "path", *to, "bytes", info.Size, "revisions", info.Revisions)
@@ -59,7 +59,7 @@ func etcdSnapshot() *cobra.Command {
 	from = requirePath(
 		add(
 			"restore", "Replace the data of etcd, which must be stopped on all VMs, by that of a snapshot",
-			func(step *cobra.Command, c *etcdsnapshot.Config) error {
+			func(step *cobra.Command, c *snapshot.Config) error {
 				return c.Restore(step.Context(), *from, slog.Default())
 			},
 		),

@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kubernetes-release/apiclient"
-	"kubernetes-release/versionskew"
+	"kubernetes-release/internal/apiclient"
+	"kubernetes-release/internal/versionskew"
 )
 
 func checkAPIServerVersion() *cobra.Command {

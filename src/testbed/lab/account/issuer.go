@@ -3,7 +3,7 @@ package account
 import (
 	"strings"
 
-	"kubernetes-release/issuer"
+	"kubernetes-release/cloud/aws/issuer"
 	"kubernetes-release/testbed/awssim/iam"
 	"kubernetes-release/testbed/awssim/store"
 )

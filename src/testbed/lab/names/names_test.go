@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"kubernetes-release/boshdns"
+	"kubernetes-release/internal/boshdns"
 )
 
 // TestRecordsAreReadByTheRelease: what the lab's Director sends to VMs is what the release reads there.

@@ -6,7 +6,7 @@ import (
 	"kubernetes-release/cloud/aws/awserr"
 	"kubernetes-release/cloud/aws/facts"
 	"kubernetes-release/cloud/aws/fixes"
-	"kubernetes-release/issuer"
+	"kubernetes-release/cloud/aws/issuer"
 	"kubernetes-release/preflight"
 )
 

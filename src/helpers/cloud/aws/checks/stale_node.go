@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 
-	"kubernetes-release/apiclient"
 	"kubernetes-release/cloud/aws/awserr"
 	"kubernetes-release/cloud/aws/facts"
 	"kubernetes-release/cloud/aws/fixes"
+	"kubernetes-release/internal/apiclient"
 	"kubernetes-release/internal/bosh"
 	"kubernetes-release/preflight"
 )

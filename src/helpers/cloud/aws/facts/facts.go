@@ -11,11 +11,11 @@ import (
 	"kubernetes-release/cloud/aws/cloudconfig"
 	"kubernetes-release/cloud/aws/clustertags"
 	"kubernetes-release/cloud/aws/iampolicy"
+	"kubernetes-release/cloud/aws/issuer"
 	"kubernetes-release/cloud/aws/leftbehind"
 	"kubernetes-release/cloud/aws/metadata"
 	"kubernetes-release/cloud/aws/resource"
 	"kubernetes-release/cloud/aws/subnetchoice"
-	"kubernetes-release/issuer"
 	"kubernetes-release/preflight"
 )
 

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"kubernetes-release/apiclient"
 	"kubernetes-release/cloud/aws/clustertags"
 	"kubernetes-release/cloud/owners"
+	"kubernetes-release/internal/apiclient"
 )
 
 const cleanup = "service.kubernetes.io/load-balancer-cleanup" // a finalizer

@@ -10,10 +10,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"kubernetes-release/addons"
-	"kubernetes-release/addons/addonstest"
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/controller"
+	"kubernetes-release/control/addons"
+	"kubernetes-release/control/addons/addonstest"
 	"kubernetes-release/internal/kubetest"
 )
 
