@@ -17,9 +17,9 @@ import (
 	"kubernetes-release/cloud/driver"
 	"kubernetes-release/control/etcd/members"
 	"kubernetes-release/control/etcd/snapshot"
+	joining "kubernetes-release/control/nodes/join"
 	"kubernetes-release/internal/strictjson"
 	"kubernetes-release/launcher"
-	joining "kubernetes-release/node/join"
 	"kubernetes-release/preflight"
 	"kubernetes-release/smoke"
 )
@@ -704,7 +704,7 @@ func TestProgramsAcceptRenderedFiles(t *testing.T) {
 			if err := os.WriteFile(path, g.files["config/join.json"], 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := joining.LoadServer(path); err != nil {
+			if _, err := joining.Load(path); err != nil {
 				t.Errorf("%s, %s: %v", g.job, g.name, err)
 			}
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -14,11 +15,12 @@ import (
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/providers"
 	"kubernetes-release/control/nodes/approver"
+	"kubernetes-release/control/nodes/join"
 	"kubernetes-release/control/nodes/labeler"
 	"kubernetes-release/control/nodes/signer"
 	"kubernetes-release/internal/exposition"
 	"kubernetes-release/internal/kubeconfig"
-	"kubernetes-release/node/join"
+	"kubernetes-release/node"
 )
 
 func approveKubeletCSRs() *cobra.Command {
@@ -38,7 +40,7 @@ func approveKubeletCSRs() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		settings, err := join.LoadServer(*configPath)
+		settings, err := join.Load(*configPath)
 		if err != nil {
 			return err
 		}
@@ -91,6 +93,19 @@ func approveKubeletCSRs() *cobra.Command {
 		return group.Wait()
 	}
 	return command
+}
+
+// newAuthority returns what knows the machines of a cluster.
+func newAuthority(config join.Config) (node.Authority, error) {
+	if config.Deployment.SecretFile == "" {
+		return nil, errors.New(
+			"deployment.secret_file is empty: no machine can join without the secret of the deployment",
+		)
+	}
+	if a := attester(config.Provider); a != nil {
+		return &join.Instances{Cloud: a.NewAuthority(config.Cluster, config.Roles), Deployment: &config.Deployment}, nil
+	}
+	return &config.Deployment, nil
 }
 
 func signKubeletCSRs() *cobra.Command {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -45,7 +44,7 @@ func joinCluster() *cobra.Command {
 const joinUsage = "JSON file with this VM and the endpoint, config/join.json of the job kubelet"
 
 func newJoinClient(path string) (*join.Client, error) {
-	config, err := join.LoadClient(path)
+	config, err := join.Load(path)
 	if err != nil {
 		return nil, err
 	}
@@ -107,17 +106,4 @@ func renewKubeletCertificates() *cobra.Command {
 		})
 	}
 	return command
-}
-
-// newAuthority returns what knows the machines of a cluster.
-func newAuthority(config join.ServerConfig) (node.Authority, error) {
-	if config.Deployment.SecretFile == "" {
-		return nil, errors.New(
-			"deployment.secret_file is empty: no machine can join without the secret of the deployment",
-		)
-	}
-	if a := attester(config.Provider); a != nil {
-		return &join.Instances{Cloud: a.NewAuthority(config.Cluster, config.Roles), Deployment: &config.Deployment}, nil
-	}
-	return &config.Deployment, nil
 }

@@ -1,16 +1,16 @@
+// Package join gets the first client certificate of this VM's kubelet, and renews its certificates when another CA
+// signs.
+//
+// The VM creates its key, and sends a certificate request with a proof of which machine it is to a control VM (package
+// control/nodes/join), which has it signed for the node that this VM is.
 package join
 
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +25,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/certificate"
 
+	"kubernetes-release/internal/joinapi"
 	"kubernetes-release/internal/pki"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/rootfile"
@@ -103,7 +104,7 @@ func (c *Client) unusable(store certificate.FileStore) string {
 		return "the client certificate cannot be used: " + err.Error()
 	}
 	switch now := c.Now(); {
-	case pair.Leaf.Subject.CommonName != nodeUserPrefix+c.Node:
+	case pair.Leaf.Subject.CommonName != joinapi.UserPrefix+c.Node:
 		return "the client certificate is of " + pair.Leaf.Subject.CommonName
 	case now.After(pair.Leaf.NotAfter):
 		return "the client certificate expired at " + pair.Leaf.NotAfter.UTC().Format(time.RFC3339)
@@ -133,7 +134,7 @@ func (c *Client) await(ctx context.Context, what string, check func(context.Cont
 }
 
 func (c *Client) request(ctx context.Context, store certificate.FileStore) error {
-	key, certificateRequest, err := newRequest(c.Node)
+	key, certificateRequest, err := joinapi.NewCertificateRequest(c.Node)
 	if err != nil {
 		return err
 	}
@@ -159,28 +160,6 @@ func (c *Client) request(ctx context.Context, store certificate.FileStore) error
 	return nil
 }
 
-// newRequest creates a key and a certificate request, both PEM.
-func newRequest(name string) (key, certificateRequest []byte, err error) {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, err
-	}
-	encoded, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		return nil, nil, err
-	}
-	template := &x509.CertificateRequest{
-		Subject: pkix.Name{CommonName: nodeUserPrefix + name, Organization: []string{nodesGroup}},
-	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, template, private)
-	if err != nil {
-		return nil, nil, err
-	}
-	return pem.EncodeToMemory(
-		&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded},
-	), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
-}
-
 func (c *Client) client() (*http.Client, error) {
 	bundle, err := os.ReadFile(c.CA)
 	if err != nil {
@@ -191,7 +170,7 @@ func (c *Client) client() (*http.Client, error) {
 		return nil, fmt.Errorf("CA %s: the file contains no certificate", c.CA)
 	}
 	return &http.Client{
-		Timeout: requestTimeout + 5*time.Second,
+		Timeout: joinapi.Timeout + 5*time.Second,
 		// Each attempt resolves the name again: another control VM may answer.
 		Transport: &http.Transport{
 			DialContext:       dialPatiently,
@@ -228,11 +207,11 @@ func (c *Client) ask(ctx context.Context, client *http.Client, certificateReques
 	if err != nil {
 		return nil, fmt.Errorf("prove which machine this is: %w", err)
 	}
-	content, err := json.Marshal(request{CertificateRequest: string(certificateRequest), Proof: proof})
+	content, err := json.Marshal(joinapi.Request{CertificateRequest: string(certificateRequest), Proof: proof})
 	if err != nil {
 		return nil, err
 	}
-	post, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL+Path, bytes.NewReader(content))
+	post, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL+joinapi.Path, bytes.NewReader(content))
 	if err != nil {
 		return nil, err
 	}
@@ -242,8 +221,8 @@ func (c *Client) ask(ctx context.Context, client *http.Client, certificateReques
 		return nil, err
 	}
 	defer func() { _ = answer.Body.Close() }()
-	var body response
-	if err := json.NewDecoder(io.LimitReader(answer.Body, maxResponse)).Decode(&body); err != nil {
+	var body joinapi.Response
+	if err := json.NewDecoder(io.LimitReader(answer.Body, joinapi.MaxResponse)).Decode(&body); err != nil {
 		return nil, fmt.Errorf("HTTP %d, and the body cannot be read: %w", answer.StatusCode, err)
 	}
 	if answer.StatusCode != http.StatusOK {

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"kubernetes-release/internal/joinapi"
 )
 
 // proverFunc is a node.Prover.
@@ -23,7 +25,7 @@ func (f proverFunc) Prove(context.Context, []byte) (json.RawMessage, error) { re
 // TestJoinAsksAsSoonAsTheEndpointListens: the interval between two requests would outlast the timeout.
 func TestJoinAsksAsSoonAsTheEndpointListens(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(response{Certificate: "invalid"})
+		_ = json.NewEncoder(w).Encode(joinapi.Response{Certificate: "invalid"})
 	}))
 	address := server.Listener.Addr().String()
 	_ = server.Listener.Close()

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/util/certificate/csr"
 	"k8s.io/client-go/util/keyutil"
 
+	"kubernetes-release/internal/joinapi"
 	"kubernetes-release/internal/pki"
 	"kubernetes-release/internal/rootfile"
 )
@@ -145,7 +146,7 @@ func (c *Client) renewClient(
 	}
 	var signed []byte
 	err = c.await(ctx, "waiting for the client certificate", func(ctx context.Context) error {
-		signed, err = certificateOf(ctx, api.CertificatesV1().CertificateSigningRequests(), name)
+		signed, err = joinapi.CertificateOf(ctx, api.CertificatesV1().CertificateSigningRequests(), name)
 		return err
 	})
 	if err != nil {
@@ -174,7 +175,7 @@ func (c *Client) renewClient(
 func (c *Client) requestClientCertificate(
 	ctx context.Context, api kubernetes.Interface,
 ) (keyPEM []byte, name string, err error) {
-	keyPEM, request, err := newRequest(c.Node)
+	keyPEM, request, err := joinapi.NewCertificateRequest(c.Node)
 	if err != nil {
 		return nil, "", err
 	}

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"math/big"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,6 +29,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"kubernetes-release/internal/joinapi"
 	"kubernetes-release/internal/kubetest"
 )
 
@@ -63,7 +65,7 @@ func newAuthority(t *testing.T) *authority {
 // issue stores a certificate of the node that this CA has signed, as kubelet would.
 func (a *authority) issue(t *testing.T, c *Client, name string) {
 	t.Helper()
-	keyPEM, request, err := newRequest(c.Node)
+	keyPEM, request, err := joinapi.NewCertificateRequest(c.Node)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +81,7 @@ func (a *authority) issue(t *testing.T, c *Client, name string) {
 // sign returns the certificate of a request, both PEM.
 func (a *authority) sign(t *testing.T, request []byte) []byte {
 	t.Helper()
-	parsed, err := ParseRequest(request)
+	parsed, err := joinapi.ParseCertificateRequest(request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,16 +123,21 @@ func TestRenewal(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
 	go approveAll(t.Context(), cluster)
 	previous := newAuthority(t)
-	c := client(t, cluster, "", "")
 	var log bytes.Buffer
-	c.Log = slog.New(slog.NewTextHandler(&log, nil))
-	c.SigningCA = writeTestFile(t, "signing.pem", string(cluster.AdminConfig().CAData))
+	c := &Client{
+		Node:           "worker-5d4a0eb4",
+		CertificateDir: filepath.Join(t.TempDir(), "pki"),
+		SigningCA:      writeTestFile(t, "signing.pem", string(cluster.AdminConfig().CAData)),
+		Timeout:        30 * time.Second,
+		Interval:       50 * time.Millisecond,
+		Log:            slog.New(slog.NewTextHandler(&log, nil)),
+	}
 	previous.issue(t, c, pairName)
 	previous.issue(t, c, servingPairName)
 	connections := 0
 	node := func() (kubernetes.Interface, error) {
 		connections++
-		return cluster.ClientFor(nodeUserPrefix+c.Node, nodesGroup), nil
+		return cluster.ClientFor(joinapi.UserPrefix+c.Node, joinapi.Group), nil
 	}
 	serving, err := c.store(servingPairName)
 	if err != nil {

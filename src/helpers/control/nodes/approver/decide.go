@@ -12,8 +12,8 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"kubernetes-release/internal/joinapi"
 	"kubernetes-release/node"
-	"kubernetes-release/node/join"
 )
 
 const (
@@ -102,7 +102,7 @@ func Decide(
 			),
 		), nil
 	}
-	parsed, err := join.ParseRequest(request.Spec.Request)
+	parsed, err := joinapi.ParseCertificateRequest(request.Spec.Request)
 	if err != nil {
 		return deny("MalformedRequest", err.Error()), nil
 	}

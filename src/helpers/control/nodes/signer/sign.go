@@ -18,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubernetes-release/control/nodes/approver"
-	"kubernetes-release/node/join"
+	"kubernetes-release/internal/joinapi"
 )
 
 const (
@@ -91,7 +91,7 @@ func (a *Authority) Sign(request *certificatesv1.CertificateSigningRequest, now 
 	if !Due(request) {
 		return nil, &Refusal{"it is not approved, or has been decided otherwise"}
 	}
-	parsed, err := join.ParseRequest(request.Spec.Request)
+	parsed, err := joinapi.ParseCertificateRequest(request.Spec.Request)
 	if err != nil {
 		return nil, &Refusal{err.Error()}
 	}
@@ -147,7 +147,7 @@ func userOf(
 ) (string, error) {
 	sender := request.Spec.Username
 	if sender == joinUser && request.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName {
-		if _, err := join.NodeOf(parsed); err != nil {
+		if _, err := joinapi.NodeOf(parsed); err != nil {
 			return "", &Refusal{err.Error()}
 		}
 		return parsed.Subject.CommonName, nil

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509/pkix"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/eventually"
+	"kubernetes-release/internal/joinapi"
 	"kubernetes-release/internal/kubetest"
 	"kubernetes-release/node"
 )
@@ -38,11 +38,13 @@ var admitsNobody = authorityFunc(func(node.Application) (node.Machine, error) {
 
 func requestFor(t *testing.T, name string) []byte {
 	t.Helper()
-	_, certificateRequest, err := newRequest(name)
+	_, certificateRequest, err := joinapi.NewCertificateRequest(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	body, err := json.Marshal(request{CertificateRequest: string(certificateRequest), Proof: json.RawMessage(`{}`)})
+	body, err := json.Marshal(
+		joinapi.Request{CertificateRequest: string(certificateRequest), Proof: json.RawMessage(`{}`)},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +62,7 @@ func openSlowly(t *testing.T, address, endpoint string) {
 		return
 	}
 	t.Cleanup(func() { _ = connection.Close() })
-	_, _ = fmt.Fprintf(connection, "POST %s HTTP/1.1\r\nHost: join\r\nContent-Length: 3000\r\n\r\n{", Path)
+	_, _ = fmt.Fprintf(connection, "POST %s HTTP/1.1\r\nHost: join\r\nContent-Length: 3000\r\n\r\n{", joinapi.Path)
 }
 
 func TestSlowConnectionsDoNotStarveJoins(t *testing.T) {
@@ -74,7 +76,7 @@ func TestSlowConnectionsDoNotStarveJoins(t *testing.T) {
 				openSlowly(t, address(n), strings.TrimPrefix(url, "https://"))
 			}
 			started := time.Now()
-			status, body := post(t, from("127.0.7.1", ca), url+Path, requestFor(t, "worker-5d4a0eb4"))
+			status, body := post(t, from("127.0.7.1", ca), url+joinapi.Path, requestFor(t, "worker-5d4a0eb4"))
 			if took := time.Since(
 				started,
 			); status != http.StatusForbidden || !strings.Contains(body, "asked the authority") ||
@@ -125,7 +127,7 @@ func TestFloodDoesNotFillTheLog(t *testing.T) {
 		[]byte(`{"` + strings.Repeat("x", 30_000) + `":1}`),
 	}
 	send := func(n int, peer string) {
-		r := httptest.NewRequest(http.MethodPost, Path, bytes.NewReader(bodies[n%len(bodies)]))
+		r := httptest.NewRequest(http.MethodPost, joinapi.Path, bytes.NewReader(bodies[n%len(bodies)]))
 		r.RemoteAddr = peer
 		answer := httptest.NewRecorder()
 		server.ServeHTTP(answer, r)
@@ -204,21 +206,6 @@ func TestTLSOfTheEndpoint(t *testing.T) {
 	}
 }
 
-// TestLargeKeysAreNotUsed: before it has proved anything, a request costs no computation with a key that no kubelet
-// has.
-func TestLargeKeysAreNotUsed(t *testing.T) {
-	subject := pkix.Name{CommonName: nodeUserPrefix + "worker-0", Organization: []string{nodesGroup}}
-	started := time.Now()
-	_, err := ParseRequest(kubetest.RequestOfLargeKey(t, subject, 90_000))
-	if err == nil || !strings.Contains(err.Error(), "RSA key of 90000 bits") {
-		t.Errorf("after %s: %v", time.Since(started), err)
-	}
-	if _, err := ParseRequest(kubetest.RequestOfLargeKey(t, subject, 4096)); err == nil ||
-		!strings.Contains(err.Error(), "not signed with its own key") {
-		t.Errorf("a key of 4096 bits: %v", err)
-	}
-}
-
 // TestJoinsUnderAttack has machines join beside slow connections and a flood of requests that prove nothing. How much
 // longer that takes is what BenchmarkJoinsUnderAttack measures.
 func TestJoinsUnderAttack(t *testing.T) {
@@ -227,11 +214,11 @@ func TestJoinsUnderAttack(t *testing.T) {
 		if a.Peer.As4()[2] != 9 { // not of a VM
 			return node.Machine{}, &node.Refusal{Reason: "unknown"}
 		}
-		parsed, err := ParseRequest(a.Request)
+		parsed, err := joinapi.ParseCertificateRequest(a.Request)
 		if err != nil {
 			return node.Machine{}, err
 		}
-		name, err := NodeOf(parsed)
+		name, err := joinapi.NodeOf(parsed)
 		return node.Machine{ID: name, Node: name}, err
 	}))
 	const joins = 24
@@ -242,7 +229,7 @@ func TestJoinsUnderAttack(t *testing.T) {
 				client := from(fmt.Sprintf("127.0.9.%d", worker+1), ca)
 				for n := range joins / 4 {
 					answer, err := client.Post(
-						url+Path, "application/json",
+						url+joinapi.Path, "application/json",
 						bytes.NewReader(requestFor(t, fmt.Sprintf("%s-%d-%d", prefix, worker, n))),
 					)
 					if err != nil {
@@ -272,7 +259,8 @@ func TestJoinsUnderAttack(t *testing.T) {
 		flood.Go(func() {
 			client := from(fmt.Sprintf("127.0.7.%d", n+1), ca)
 			for ctx.Err() == nil {
-				if answer, err := client.Post(url+Path, "application/json", bytes.NewReader(bogus)); err == nil {
+				answer, err := client.Post(url+joinapi.Path, "application/json", bytes.NewReader(bogus))
+				if err == nil {
 					_ = answer.Body.Close()
 				}
 			}

@@ -36,9 +36,11 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"kubernetes-release/internal/boshdns"
+	"kubernetes-release/internal/joinapi"
 	"kubernetes-release/internal/kubeconfig"
 	"kubernetes-release/internal/kubetest"
 	"kubernetes-release/node"
+	nodejoin "kubernetes-release/node/join"
 )
 
 const (
@@ -49,9 +51,9 @@ const (
 )
 
 var (
-	worker  = Instance{Group: "worker", ID: workerID, Network: "default"}
-	other   = Instance{Group: "worker_gpu", ID: otherID, Network: "default"}
-	control = Instance{Group: "control", ID: controlID, Network: "default"}
+	worker  = joinapi.Instance{Group: "worker", ID: workerID, Network: "default"}
+	other   = joinapi.Instance{Group: "worker_gpu", ID: otherID, Network: "default"}
+	control = joinapi.Instance{Group: "control", ID: controlID, Network: "default"}
 )
 
 // records are what bosh-dns knows.
@@ -88,9 +90,13 @@ func deployment(t *testing.T) *Deployment {
 	}
 }
 
-func claim(t *testing.T, i Instance, with string, request string) json.RawMessage {
+func instance(group, id string) joinapi.Instance {
+	return joinapi.Instance{Group: group, ID: id, Network: "default"}
+}
+
+func claim(t *testing.T, i joinapi.Instance, with string, request string) json.RawMessage {
 	t.Helper()
-	proof, err := InstanceProver{
+	proof, err := nodejoin.InstanceProver{
 		Instance:   i,
 		SecretFile: writeTestFile(t, "secret", with),
 	}.Prove(t.Context(), []byte(request))
@@ -113,8 +119,8 @@ func TestDeploymentAdmits(t *testing.T) {
 	if err != nil || machine.Node != "worker-5d4a0eb4" || !machine.Has("127.0.7.1") || machine.Has("127.0.7.2") {
 		t.Errorf("got %+v, %v", machine, err)
 	}
-	forged := func(change func(*deploymentProof)) json.RawMessage {
-		var p deploymentProof
+	forged := func(change func(*joinapi.InstanceProof)) json.RawMessage {
+		var p joinapi.InstanceProof
 		if err := json.Unmarshal(claim(t, worker, secret, "request"), &p); err != nil {
 			t.Fatal(err)
 		}
@@ -145,20 +151,20 @@ func TestDeploymentAdmits(t *testing.T) {
 			claim(t, worker, secret, "another request"), "127.0.7.1", "not for this certificate request",
 		},
 		"claim changed": {
-			forged(func(p *deploymentProof) { p.Group = "control" }), "127.0.7.1", "not made with the secret",
+			forged(func(p *joinapi.InstanceProof) { p.Group = "control" }), "127.0.7.1", "not made with the secret",
 		},
 		"no MAC": {
-			forged(func(p *deploymentProof) { p.MAC = "" }), "127.0.7.1", "not made with the secret",
+			forged(func(p *joinapi.InstanceProof) { p.MAC = "" }), "127.0.7.1", "not made with the secret",
 		},
 		"own ID in another group": {
-			claim(t, Instance{"control", workerID, "default"}, secret, "request"), "127.0.7.1",
+			claim(t, instance("control", workerID), secret, "request"), "127.0.7.1",
 			"BOSH knows no instance control/" + workerID,
 		},
 		"name that leads to another zone": {
-			claim(t, Instance{"worker.evil", workerID, "default"}, secret, "request"), "127.0.7.1", "malformed",
+			claim(t, instance("worker.evil", workerID), secret, "request"), "127.0.7.1", "malformed",
 		},
 		"instance that does not exist": {
-			claim(t, Instance{"worker", "5d4a0eb4-0000-4000-8000-000000000009", "default"}, secret, "request"),
+			claim(t, instance("worker", "5d4a0eb4-0000-4000-8000-000000000009"), secret, "request"),
 			"127.0.7.1", "BOSH knows no instance",
 		},
 		"no proof": {json.RawMessage(`null`), "127.0.7.1", "secret"},
@@ -199,7 +205,7 @@ func (c inCloud) Locate(_ context.Context, i node.Instance) (node.Location, erro
 func TestDeploymentAsksTheCloud(t *testing.T) {
 	d, asked := deployment(t), 0
 	d.Locator = inCloud{map[string]string{workerID: "openstack:///new"}, &asked}
-	admit := func(i Instance, peer string) (node.Machine, error) {
+	admit := func(i joinapi.Instance, peer string) (node.Machine, error) {
 		return d.Admit(t.Context(), node.Application{
 			Request: []byte("request"), Proof: claim(t, i, secret, "request"), Peer: netip.MustParseAddr(peer),
 		})
@@ -276,7 +282,7 @@ func TestNamesOfTheCloud(t *testing.T) {
 		"record_infos": [[%q, "worker", "z1", "default", "prod", "127.0.7.1", "bosh", "one"],
 		[%q, "control", "z1", "default", "prod", "127.0.7.3", "bosh", null]]}`, workerID, controlID,
 	))
-	admit := func(i Instance, peer string) (node.Machine, error) {
+	admit := func(i joinapi.Instance, peer string) (node.Machine, error) {
 		return d.Admit(t.Context(), node.Application{
 			Request: []byte("request"), Proof: claim(t, i, secret, "request"), Peer: netip.MustParseAddr(peer),
 		})
@@ -531,9 +537,9 @@ func TestAttacks(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
 	d := deployment(t)
 	url, ca, log, _ := serve(t, approver(t, cluster), d)
-	request := func(i Instance, with, name string) []byte {
+	request := func(i joinapi.Instance, with, name string) []byte {
 		t.Helper()
-		_, certificateRequest, err := newRequest(name)
+		_, certificateRequest, err := joinapi.NewCertificateRequest(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -552,7 +558,7 @@ func TestAttacks(t *testing.T) {
 	if err := json.Unmarshal(request(other, secret, "worker-gpu-7d2b9c4e"), &replay); err != nil {
 		t.Fatal(err)
 	}
-	_, own, err := newRequest("worker-gpu-7d2b9c4e")
+	_, own, err := joinapi.NewCertificateRequest("worker-gpu-7d2b9c4e")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -569,40 +575,42 @@ func TestAttacks(t *testing.T) {
 		audit  []string
 	}{
 		"another node's name": {
-			request(worker, secret, "worker-gpu-7d2b9c4e"), Path, 403,
+			request(worker, secret, "worker-gpu-7d2b9c4e"), joinapi.Path, 403,
 			"can only join as node worker-5d4a0eb4, and not as worker-gpu-7d2b9c4e",
 			[]string{"user=system:node:worker-gpu-7d2b9c4e", "machine=worker/" + workerID},
 		},
 		"a control node's name": {
-			request(worker, secret, "control-3c5e8f1a"), Path, 403, "and not as control-3c5e8f1a",
+			request(worker, secret, "control-3c5e8f1a"), joinapi.Path, 403, "and not as control-3c5e8f1a",
 			[]string{"user=system:node:control-3c5e8f1a"},
 		},
 		"as another VM": {
-			request(other, secret, "worker-gpu-7d2b9c4e"), Path, 403, "comes from 127.0.7.1",
+			request(other, secret, "worker-gpu-7d2b9c4e"), joinapi.Path, 403, "comes from 127.0.7.1",
 			[]string{"machine=worker_gpu/" + otherID},
 		},
 		"another VM's proof": {
-			replayed, Path, 403, "not for this certificate request", []string{"user=system:node:worker-gpu-7d2b9c4e"},
+			replayed, joinapi.Path, 403, "not for this certificate request",
+			[]string{"user=system:node:worker-gpu-7d2b9c4e"},
 		},
 		"a pod without the secret": {
-			request(worker, "guess", "worker-5d4a0eb4"), Path, 403, "not made with the secret", nil,
+			request(worker, "guess", "worker-5d4a0eb4"), joinapi.Path, 403, "not made with the secret", nil,
 		},
 		"an administrator's subject": {
-			request(worker, secret, "worker-5d4a0eb4,O=system:masters"), Path, 403, "can only join as", nil,
+			request(worker, secret, "worker-5d4a0eb4,O=system:masters"), joinapi.Path, 403, "can only join as", nil,
 		},
 		"extra query parameters": {
-			request(worker, secret, "worker-5d4a0eb4"), Path + "?Action=GetCallerIdentity", 404,
+			request(worker, secret, "worker-5d4a0eb4"), joinapi.Path + "?Action=GetCallerIdentity", 404,
 			"only /v1/join exists", nil,
 		},
 		"another path": {request(worker, secret, "worker-5d4a0eb4"), "/v1/join/../admin", 404, "", nil},
 		"oversized body": {
-			append(request(worker, secret, "worker-5d4a0eb4"), bytes.Repeat([]byte(" "), maxRequest)...), Path, 413,
+			append(request(worker, secret, "worker-5d4a0eb4"), bytes.Repeat([]byte(" "), joinapi.MaxRequest)...),
+			joinapi.Path, 413,
 			"can have 32768 bytes", nil,
 		},
-		"unknown field": {[]byte(`{"node": "control-3c5e8f1a"}`), Path, 400, "unknown field", nil},
-		"no JSON":       {[]byte(`x`), Path, 400, "cannot be read", nil},
+		"unknown field": {[]byte(`{"node": "control-3c5e8f1a"}`), joinapi.Path, 400, "unknown field", nil},
+		"no JSON":       {[]byte(`x`), joinapi.Path, 400, "cannot be read", nil},
 		"no certificate request": {
-			[]byte(`{"certificate_request": "", "proof": {}}`), Path, 400, "not a PEM block", nil,
+			[]byte(`{"certificate_request": "", "proof": {}}`), joinapi.Path, 400, "not a PEM block", nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -629,50 +637,11 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// TestSubjectsOfRequests has requests that newRequest cannot make.
-func TestSubjectsOfRequests(t *testing.T) {
-	for name, test := range map[string]struct {
-		template x509.CertificateRequest
-		want     string
-	}{
-		"masters": {
-			x509.CertificateRequest{Subject: pkix.Name{
-				CommonName: "system:node:a", Organization: []string{"system:nodes", "system:masters"},
-			}},
-			"system:masters",
-		},
-		"no group": {x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:a"}}, "only"},
-		"no node": {
-			x509.CertificateRequest{Subject: pkix.Name{
-				CommonName: "kubernetes-admin", Organization: []string{"system:nodes"},
-			}},
-			"system:node:NAME",
-		},
-		"empty name": {
-			x509.CertificateRequest{Subject: pkix.Name{
-				CommonName: "system:node:", Organization: []string{"system:nodes"},
-			}},
-			"system:node:NAME",
-		},
-		"alternative name": {
-			x509.CertificateRequest{
-				Subject:  pkix.Name{CommonName: "system:node:a", Organization: []string{"system:nodes"}},
-				DNSNames: []string{"kubernetes"},
-			},
-			"alternative names",
-		},
-	} {
-		if got, err := NodeOf(&test.template); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: got %q, %v, want %q", name, got, err, test.want)
-		}
-	}
-}
-
 // client is a kubelet's first start on 127.0.7.9, where the test's endpoint is too.
-func client(t *testing.T, cluster *kubetest.Cluster, url, ca string) *Client {
+func client(t *testing.T, cluster *kubetest.Cluster, url, ca string) *nodejoin.Client {
 	t.Helper()
 	dir := t.TempDir()
-	return &Client{
+	return &nodejoin.Client{
 		URL:            url,
 		CA:             ca,
 		APIServer:      cluster.AdminConfig().Host,
@@ -696,7 +665,7 @@ func TestJoinAndWhatTheNodeCanDo(t *testing.T) {
 	}
 	url, ca, log, server := serve(t, approver(t, cluster), d)
 	c := client(t, cluster, url, ca)
-	c.Prover = InstanceProver{Instance: worker, SecretFile: c.SecretFile}
+	c.Prover = nodejoin.InstanceProver{Instance: worker, SecretFile: c.SecretFile}
 
 	// Another VM has the name, and is alive.
 	register(t, admin, c.Node, "10.0.0.9")
@@ -899,21 +868,11 @@ func register(t *testing.T, admin kubernetes.Interface, name, address string) {
 	}
 }
 
-func TestConfigurationsAreChecked(t *testing.T) {
-	if _, err := LoadClient(
-		writeTestFile(t, "join.json", `{"url": "http://join:6444", "timeout": "0s"}`),
-	); err == nil ||
-		!strings.Contains(
-			err.Error(),
-			`url is "http://join:6444": set https://HOST:PORT`,
-		) || !strings.Contains(err.Error(), "timeout is 0s") ||
-		!strings.Contains(err.Error(), `kubeconfig is ""`) {
-		t.Errorf("client: %v", err)
-	}
-	if _, err := LoadServer(
+func TestConfigurationIsChecked(t *testing.T) {
+	if _, err := Load(
 		writeTestFile(t, "join.json", `{"listen": "6444"}`),
 	); err == nil || !strings.Contains(err.Error(), `listen is "6444"`) ||
 		!strings.Contains(err.Error(), "cluster is empty") {
-		t.Errorf("server: %v", err)
+		t.Error(err)
 	}
 }

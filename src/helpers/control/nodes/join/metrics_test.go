@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"kubernetes-release/internal/exposition"
+	"kubernetes-release/internal/joinapi"
 	"kubernetes-release/node"
 )
 
@@ -41,14 +42,14 @@ func TestMetricsOfRefusals(t *testing.T) {
 		&node.Refusal{Reason: "unknown"}: true, errors.New("the cloud does not answer"): true,
 		withStatus(http.StatusConflict, "another VM has the name"): true,
 	} {
-		send(Path, request)
+		send(joinapi.Path, request)
 	}
 	send("/", request)
-	send(Path, []byte("x"))
+	send(joinapi.Path, []byte("x"))
 	for range maxPeerRequests {
 		server.peers.begin(addressOf("10.0.0.1:1000"))
 	}
-	send(Path, request)
+	send(joinapi.Path, request)
 	expect(
 		"after the requests", `{result="admitted"} 0`, `{result="busy"} 1`, `{result="conflict"} 1`,
 		`{result="failed"} 1`, `{result="invalid"} 2`, `{result="refused"} 1`,
@@ -70,7 +71,8 @@ func TestMetricsOfClientsThatHangUp(t *testing.T) {
 			hangUp()
 			return node.Machine{}, test.reason
 		}), slog.New(slog.DiscardHandler))
-		r := httptest.NewRequestWithContext(ctx, http.MethodPost, Path, bytes.NewReader(requestFor(t, "worker")))
+		body := bytes.NewReader(requestFor(t, "worker"))
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, joinapi.Path, body)
 		r.RemoteAddr = "10.0.0.1:1000"
 		server.ServeHTTP(httptest.NewRecorder(), r)
 		if got := counted(server); !strings.Contains(got, test.want) {

@@ -1,82 +1,22 @@
 package join
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"regexp"
 	"strings"
 
 	"kubernetes-release/internal/boshdns"
+	"kubernetes-release/internal/joinapi"
 	"kubernetes-release/internal/strictjson"
 	"kubernetes-release/node"
 )
-
-// Without a cloud in which a machine can prove its identity, BOSH is asked: bosh-dns knows the address of each
-// instance, and a request must come from it. The secret of the deployment keeps out the pods of that instance, whose
-// connections come from the same address.
-
-// Instance identifies an instance of the deployment.
-type Instance struct {
-	Group   string `json:"instance_group"`
-	ID      string `json:"instance_id"`
-	Network string `json:"network"`
-}
-
-// deploymentProof is an instance's claim, with a MAC of the certificate request.
-type deploymentProof struct {
-	Instance
-	MAC string `json:"mac"`
-}
-
-// mac also covers the claim.
-func (i Instance) mac(secret, certificateRequest []byte) []byte {
-	h := hmac.New(sha256.New, secret)
-	for _, part := range [][]byte{[]byte(i.Group), []byte(i.ID), []byte(i.Network), certificateRequest} {
-		fmt.Fprintf(h, "%d:%s", len(part), part)
-	}
-	return h.Sum(nil)
-}
-
-// InstanceProver implements node.Prover.
-type InstanceProver struct {
-	Instance
-	// SecretFile is the path of the file with the deployment's secret. It is emptied when the VM has joined.
-	SecretFile string
-}
-
-// Prove implements node.Prover.
-func (p InstanceProver) Prove(_ context.Context, certificateRequest []byte) (json.RawMessage, error) {
-	secret, err := readSecret(p.SecretFile)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(deploymentProof{p.Instance, hex.EncodeToString(p.mac(secret, certificateRequest))})
-}
-
-func readSecret(path string) ([]byte, error) {
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("secret of the deployment: %w", err)
-	}
-	secret := bytes.TrimSpace(content)
-	if len(secret) == 0 {
-		return nil, fmt.Errorf(
-			"%s is empty: the secret is removed when a VM has joined; recreate the VM to join again (bosh recreate)",
-			path,
-		)
-	}
-	return secret, nil
-}
 
 // Labels of the Nodes of instances; see package labeler.
 const (
@@ -102,16 +42,16 @@ type Deployment struct {
 
 // Admit implements node.Authority.
 func (d *Deployment) Admit(ctx context.Context, application node.Application) (node.Machine, error) {
-	var proof deploymentProof
+	var proof joinapi.InstanceProof
 	if err := strictjson.Unmarshal(application.Proof, &proof); err != nil {
 		return node.Machine{}, &node.Refusal{Reason: "the proof cannot be read: " + err.Error()}
 	}
-	secret, err := readSecret(d.SecretFile)
+	secret, err := joinapi.ReadSecret(d.SecretFile)
 	if err != nil {
 		return node.Machine{}, err
 	}
 	mac, err := hex.DecodeString(proof.MAC)
-	if err != nil || !hmac.Equal(mac, proof.mac(secret, application.Request)) {
+	if err != nil || !hmac.Equal(mac, proof.Sign(secret, application.Request)) {
 		return node.Machine{}, &node.Refusal{
 			Reason: "the proof is not made with the secret of this deployment, or not for this certificate request",
 		}
@@ -149,7 +89,7 @@ func (d *Deployment) locate(ctx context.Context, machine *node.Machine, instance
 // Find implements node.Authority. The labels must fit the Node's name: that of a Node that has registered with an
 // earlier release may be the node's own. Where Nodes have the names of their VMs, the cloud says whether they do.
 func (d *Deployment) Find(ctx context.Context, name string, labels map[string]string) (node.Machine, error) {
-	instance := Instance{Group: labels[groupLabel], ID: labels[idLabel], Network: labels[networkLabel]}
+	instance := joinapi.Instance{Group: labels[groupLabel], ID: labels[idLabel], Network: labels[networkLabel]}
 	_, named := d.Locator.(node.Namer)
 	if got := node.BOSHName(instance.Group, instance.ID); !named && got != name {
 		return node.Machine{}, labelsOf(name, instance, got)
@@ -179,7 +119,7 @@ func (d *Deployment) Find(ctx context.Context, name string, labels map[string]st
 	return node.Machine{}, err
 }
 
-func labelsOf(name string, instance Instance, other string) error {
+func labelsOf(name string, instance joinapi.Instance, other string) error {
 	return &node.Refusal{Reason: fmt.Sprintf(
 		"Node %s has the labels %s=%s and %s=%s, which are of node %s", name, groupLabel, instance.Group, idLabel,
 		instance.ID, other,
@@ -192,7 +132,7 @@ var (
 )
 
 // machine asks bosh-dns for the address of an instance, and the records for those in other networks and its agent.
-func (d *Deployment) machine(ctx context.Context, i Instance) (machine node.Machine, agent string, err error) {
+func (d *Deployment) machine(ctx context.Context, i joinapi.Instance) (machine node.Machine, agent string, err error) {
 	if !instanceID.MatchString(i.ID) || !boshName.MatchString(i.Group) || !boshName.MatchString(i.Network) {
 		return node.Machine{}, "", &node.Refusal{
 			Reason: fmt.Sprintf(

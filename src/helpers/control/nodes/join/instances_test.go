@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	"kubernetes-release/internal/boshdns"
+	"kubernetes-release/internal/joinapi"
 	"kubernetes-release/node"
+	nodejoin "kubernetes-release/node/join"
 )
 
 // cloudStub is a cloud that any user of a VM can convince: the proof says what the metadata says.
@@ -50,7 +52,8 @@ func TestMetadataAloneDoesNotAdmit(t *testing.T) {
 	}
 	prove := func(with, request string) json.RawMessage {
 		t.Helper()
-		proof, err := SecretProver{cloud, writeTestFile(t, "secret", with)}.Prove(t.Context(), []byte(request))
+		prover := nodejoin.SecretProver{Prover: cloud, SecretFile: writeTestFile(t, "secret", with)}
+		proof, err := prover.Prove(t.Context(), []byte(request))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,11 +61,11 @@ func TestMetadataAloneDoesNotAdmit(t *testing.T) {
 	}
 	admit := func(proof json.RawMessage, peer string) error {
 		// As it arrives, inside the body of a request.
-		content, err := json.Marshal(request{Proof: proof})
+		content, err := json.Marshal(joinapi.Request{Proof: proof})
 		if err != nil {
 			t.Fatal(err)
 		}
-		var body request
+		var body joinapi.Request
 		if err := json.Unmarshal(content, &body); err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +112,7 @@ func TestCloudsMachinesMustBeInstancesOfTheDeployment(t *testing.T) {
 			SecretFile: secretFile,
 		},
 	}
-	proof, err := SecretProver{cloud, secretFile}.Prove(t.Context(), []byte("request"))
+	proof, err := nodejoin.SecretProver{Prover: cloud, SecretFile: secretFile}.Prove(t.Context(), []byte("request"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,11 +36,12 @@ import (
 	"kubernetes-release/control/addons"
 	"kubernetes-release/control/addons/addonstest"
 	"kubernetes-release/control/nodes/approver"
+	"kubernetes-release/control/nodes/join"
 	"kubernetes-release/control/nodes/signer"
+	"kubernetes-release/internal/joinapi"
 	"kubernetes-release/internal/kubetest"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/node"
-	"kubernetes-release/node/join"
 )
 
 const (
@@ -61,11 +62,11 @@ func (vms) Admit(_ context.Context, a node.Application) (node.Machine, error) {
 	if !vmNetwork.Contains(a.Peer) {
 		return node.Machine{}, &node.Refusal{Reason: "unknown"}
 	}
-	parsed, err := join.ParseRequest(a.Request)
+	parsed, err := joinapi.ParseCertificateRequest(a.Request)
 	if err != nil {
 		return node.Machine{}, err
 	}
-	name, err := join.NodeOf(parsed)
+	name, err := joinapi.NodeOf(parsed)
 	return node.Machine{ID: name, Node: name}, err
 }
 
@@ -86,7 +87,7 @@ type attacked struct {
 func startAttacked(b *testing.B) *attacked {
 	b.Helper()
 	a := &attacked{B: b, cluster: kubetest.Start(b, kubetest.Options{})}
-	manifest, err := os.ReadFile("../../../../jobs/kubernetes-addons/templates/manifests/10-nodes.yml")
+	manifest, err := os.ReadFile("../../../../../jobs/kubernetes-addons/templates/manifests/10-nodes.yml")
 	a.must(err)
 	addonstest.Apply(b, a.cluster, addons.Options{
 		Dirs: []string{addonstest.Dir(b, map[string][]byte{"10-nodes.yml": manifest})},
@@ -191,7 +192,7 @@ func (a *attacked) from(address string) *http.Client {
 
 // post sends a body to the join endpoint and returns the status.
 func (a *attacked) post(client *http.Client, body []byte) (int, error) {
-	answer, err := client.Post("https://"+a.address+join.Path, "application/json", bytes.NewReader(body))
+	answer, err := client.Post("https://"+a.address+joinapi.Path, "application/json", bytes.NewReader(body))
 	if err != nil {
 		return 0, err
 	}
@@ -276,7 +277,7 @@ func (a *attacked) slowly() (stop func()) {
 					continue
 				}
 				_, _ = io.WriteString(
-					connection, "POST "+join.Path+" HTTP/1.1\r\nHost: join\r\nContent-Length: 3000\r\n\r\n{",
+					connection, "POST "+joinapi.Path+" HTTP/1.1\r\nHost: join\r\nContent-Length: 3000\r\n\r\n{",
 				)
 				stopped := context.AfterFunc(ctx, func() { _ = connection.Close() })
 				_, _ = io.Copy(io.Discard, connection) // until the server closes it

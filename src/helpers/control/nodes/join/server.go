@@ -1,10 +1,15 @@
+// Package join lets VMs join the cluster as nodes: as the node that they are, and no other.
+//
+// A VM sends a certificate request with a proof of which machine it is (package node/join). An authority
+// (node.Authority) determines from the proof the machine, and with it the only name that it can have as a node. The
+// certificate request is approved by this package alone, and signed by kubelet-signer. From then on, the kubelet renews
+// its certificate with the one that it has; see package approver.
 package join
 
 import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -23,8 +28,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	certificates "k8s.io/client-go/kubernetes/typed/certificates/v1"
 
+	"kubernetes-release/internal/joinapi"
 	"kubernetes-release/internal/nodestatus"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/strictjson"
@@ -32,10 +37,9 @@ import (
 )
 
 const (
-	// requestTimeout limits one request, signTimeout the wait for kubelet-signer in it.
-	requestTimeout = time.Minute
-	signTimeout    = 30 * time.Second
-	signInterval   = 200 * time.Millisecond
+	// signTimeout limits the wait for kubelet-signer in a request.
+	signTimeout  = 30 * time.Second
+	signInterval = 200 * time.Millisecond
 	// bodyTimeout limits the time in which a client sends its request, which fits into a few packets.
 	bodyTimeout = 5 * time.Second
 	// maxConcurrent limits the requests that are served at a time, slotTimeout the time that another one waits.
@@ -83,7 +87,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, certificate t
 		TLSNextProto:      map[string]func(*http.Server, *tls.Conn, http.Handler){},
 		ReadHeaderTimeout: bodyTimeout,
 		ReadTimeout:       bodyTimeout,
-		WriteTimeout:      requestTimeout + 10*time.Second,
+		WriteTimeout:      joinapi.Timeout + 10*time.Second,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          log.New(io.Discard, "", 0), // failed handshakes, which anyone can cause
 	}
@@ -115,36 +119,36 @@ func withStatus(status int, format string, arguments ...any) error {
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), joinapi.Timeout)
 	defer cancel()
 	audit := s.Log.With("peer", r.RemoteAddr)
 	certificate, err := s.serve(ctx, w, r, &audit)
 	if err == nil {
 		s.results.add(admitted)
 		audit.Info("join admitted")
-		write(w, http.StatusOK, response{Certificate: string(certificate)})
+		write(w, http.StatusOK, joinapi.Response{Certificate: string(certificate)})
 		return
 	}
 	status, of := outcome(err)
 	if of == failed && r.Context().Err() != nil {
-		of = invalid // the client hung up; a VM waits longer than requestTimeout
+		of = invalid // the client hung up; a VM waits longer than joinapi.Timeout
 	}
 	s.results.add(of)
 	message := "join refused"
 	if of == failed {
 		message = "join failed"
 	}
-	reason := clip(err.Error(), maxReason)
+	reason := joinapi.Clip(err.Error(), maxReason)
 	if omitted, ok := s.audit.allow(s.peers, addressOf(r.RemoteAddr)); ok {
 		if omitted > 0 {
 			audit = audit.With("refusals_not_logged", omitted)
 		}
 		audit.Warn(message, "status", status, "reason", reason)
 	}
-	write(w, status, response{Error: reason})
+	write(w, status, joinapi.Response{Error: reason})
 }
 
-func write(w http.ResponseWriter, status int, body response) {
+func write(w http.ResponseWriter, status int, body joinapi.Response) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body)
@@ -154,17 +158,17 @@ func write(w http.ResponseWriter, status int, body response) {
 func (s *Server) serve(
 	ctx context.Context, w http.ResponseWriter, r *http.Request, audit **slog.Logger,
 ) ([]byte, error) {
-	if r.URL.Path != Path || r.URL.RawQuery != "" {
-		return nil, withStatus(http.StatusNotFound, "only %s exists", Path)
+	if r.URL.Path != joinapi.Path || r.URL.RawQuery != "" {
+		return nil, withStatus(http.StatusNotFound, "only %s exists", joinapi.Path)
 	}
 	if r.Method != http.MethodPost {
 		return nil, withStatus(http.StatusMethodNotAllowed, "method %s; only POST is allowed", r.Method)
 	}
-	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
+	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, joinapi.MaxRequest))
 	if err != nil {
 		return nil, withStatus(
 			http.StatusRequestEntityTooLarge, "read the request, which can have %d bytes and must arrive within %s: %w",
-			maxRequest, bodyTimeout, err,
+			joinapi.MaxRequest, bodyTimeout, err,
 		)
 	}
 	peer := addressOf(r.RemoteAddr)
@@ -176,15 +180,15 @@ func (s *Server) serve(
 		return nil, err
 	}
 	defer done()
-	var body request
+	var body joinapi.Request
 	if err := strictjson.Unmarshal(content, &body); err != nil {
 		return nil, withStatus(http.StatusBadRequest, "the request cannot be read: %w", err)
 	}
-	parsed, err := ParseRequest([]byte(body.CertificateRequest))
+	parsed, err := joinapi.ParseCertificateRequest([]byte(body.CertificateRequest))
 	if err != nil {
 		return nil, withStatus(http.StatusBadRequest, "certificate request: %w", err)
 	}
-	name, err := NodeOf(parsed)
+	name, err := joinapi.NodeOf(parsed)
 	if err != nil {
 		return nil, withStatus(http.StatusForbidden, "certificate request: %w", err)
 	}
@@ -350,7 +354,7 @@ func (s *Server) sign(ctx context.Context, machine node.Machine, certificateRequ
 	}
 	var certificate []byte
 	err = poll.Within(ctx, signTimeout, signInterval, func(ctx context.Context) error {
-		certificate, err = certificateOf(ctx, requests, created.Name)
+		certificate, err = joinapi.CertificateOf(ctx, requests, created.Name)
 		return err
 	})
 	if err != nil {
@@ -359,23 +363,4 @@ func (s *Server) sign(ctx context.Context, machine node.Machine, certificateRequ
 		)
 	}
 	return certificate, nil
-}
-
-// certificateOf returns the certificate of a request, or why there is none; a poll.Permanent error if none will be.
-func certificateOf(
-	ctx context.Context, requests certificates.CertificateSigningRequestInterface, name string,
-) ([]byte, error) {
-	current, err := requests.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	for _, condition := range current.Status.Conditions {
-		if condition.Type == certificatesv1.CertificateFailed || condition.Type == certificatesv1.CertificateDenied {
-			return nil, poll.Permanent(fmt.Errorf("%s: %s", strings.ToLower(string(condition.Type)), condition.Message))
-		}
-	}
-	if len(current.Status.Certificate) == 0 {
-		return nil, errors.New("not signed yet")
-	}
-	return current.Status.Certificate, nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strings"
 	"sync"
 
 	"golang.org/x/time/rate"
@@ -175,13 +174,6 @@ func (l *auditLimit) allow(p *peers, address netip.Addr) (omitted int, ok bool) 
 	}
 	omitted, l.omitted = l.omitted, 0
 	return omitted, true
-}
-
-func clip(text string, length int) string {
-	if len(text) <= length {
-		return text
-	}
-	return strings.ToValidUTF8(text[:length], "") + "…"
 }
 
 // TLS is what the endpoint accepts.
