@@ -1,6 +1,8 @@
 // Package node holds the identity of a VM as a Kubernetes node: its name and its address, and what the cloud calls it.
 // With a cloud provider the identity is detected once, by the pre-start script of the job cloud-provider, and stored in
 // a file. Every process reads it from there, so that no two processes disagree about the node's name.
+//
+// Control VMs, clouds and the launcher use this package too. What runs on every node is in the folders below it.
 package node
 
 import (
