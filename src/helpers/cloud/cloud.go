@@ -144,9 +144,6 @@ type Request struct {
 	// CloudConfig is the content of the file for the cloud controller manager; nil without one.
 	CloudConfig []byte
 	Log         *slog.Logger // may be nil
-	// Identified, if set, is called as soon as the machine's identity is known, before the checks, which may take
-	// minutes.
-	Identified func(node.Identity) error
 }
 
 // Logger is Log, or discards what it is given.

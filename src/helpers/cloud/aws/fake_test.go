@@ -768,7 +768,7 @@ func testConfig(role preflight.Role) preflight.Config {
 	}
 }
 
-// runAgainst runs the preflight and returns its report and the identity passed to Identified.
+// runAgainst runs the preflight and returns its report and the machine's identity.
 func runAgainst(
 	t testing.TB, f *fakeCloud, c preflight.Config, change func(*cloud.Request),
 ) (*preflight.Report, *node.Identity) {
@@ -790,8 +790,7 @@ func runWith(
 	ctx context.Context, t testing.TB, p *Provider, c preflight.Config, change func(*cloud.Request),
 ) (*preflight.Report, *node.Identity) {
 	t.Helper()
-	var announced *node.Identity
-	request := cloud.Request{Config: c, Identified: func(id node.Identity) error { announced = &id; return nil }}
+	request := cloud.Request{Config: c}
 	if change != nil {
 		change(&request)
 	}
@@ -802,7 +801,7 @@ func runWith(
 	}
 	r := preflight.NewReport(c, out.Results, started, time.Since(started))
 	r.Node, r.Machine, r.Explanations, r.Calls = out.Identity, out.Machine, out.Explanations, out.Calls
-	return r, announced
+	return r, out.Identity
 }
 
 // result finds a check's result.

@@ -154,9 +154,7 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 		log:      log,
 		deadline: p.now().Add(time.Duration(request.Config.RetryWindow)),
 	}
-	if err := r.identify(ctx); err != nil {
-		return nil, err
-	}
+	r.identify(ctx)
 	if request.Config.Mode != preflight.ModeOff {
 		r.rounds(ctx)
 	}
@@ -176,7 +174,7 @@ type run struct {
 
 // identify determines the identity of the machine and its role, and retries temporary faults of metadata until the
 // retry window ends.
-func (r *run) identify(ctx context.Context) error {
+func (r *run) identify(ctx context.Context) {
 	backoff := r.provider.roundPause()
 	for {
 		r.gatherer.GatherMetadata(ctx, r.request.Config.Mode != preflight.ModeOff)
@@ -184,14 +182,11 @@ func (r *run) identify(ctx context.Context) error {
 		if err == nil {
 			r.known = true
 			r.name(ctx)
-			if r.request.Identified != nil {
-				return r.request.Identified(r.gatherer.Facts.Metadata.Identity())
-			}
-			return nil
+			return
 		}
 		var fault *metadata.Fault
 		if !errors.As(err, &fault) || !fault.Temporary() || !r.wait(ctx, backoff, "instance metadata", err.Error()) {
-			return nil // the check metadata-service reports it
+			return // the check metadata-service reports it
 		}
 	}
 }

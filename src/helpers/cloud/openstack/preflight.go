@@ -38,11 +38,6 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 		if f.metadataErr == nil && outcome.Identity == nil {
 			id := f.metadata.identity(request.Config.VM)
 			outcome.Identity, outcome.Machine = &id, f.metadata.UUID
-			if request.Identified != nil {
-				if err := request.Identified(id); err != nil {
-					return nil, err
-				}
-			}
 		}
 		var waitFor string
 		outcome.Results, waitFor = evaluate(f, request.Config)

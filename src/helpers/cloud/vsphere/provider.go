@@ -61,11 +61,6 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 	if facts.Machine, facts.MachineErr = dmi.Read(cmp.Or(p.Root, "/")); facts.MachineErr == nil {
 		id.ProviderID = ProviderID(facts.Machine.UUID)
 	}
-	if request.Identified != nil {
-		if err := request.Identified(id); err != nil {
-			return nil, err
-		}
-	}
 	out := &cloud.Outcome{Identity: &id, Machine: facts.Machine.UUID}
 	if request.Config.Mode == preflight.ModeOff {
 		return out, nil

@@ -38,18 +38,18 @@ type Options struct {
 	Clock   clock.PassiveClock
 }
 
-// Run runs the checks and publishes their report. An error means that not everything could be done that was asked for;
-// there may be a report all the same.
+// Run runs the checks, writes the identity of this machine, and publishes the report. An error means that not everything
+// could be done that was asked for; there may be a report all the same.
 func Run(ctx context.Context, registry *cloud.Registry, options Options) (*preflight.Report, error) {
-	report, err := options.check(ctx, registry)
+	report, err := options.run(ctx, registry)
 	if report != nil {
 		err = errors.Join(err, options.Publish(report))
 	}
 	return report, err
 }
 
-// check runs the checks. With an error there may be a report too.
-func (o Options) check(ctx context.Context, registry *cloud.Registry) (*preflight.Report, error) {
+// run is Run without publishing the report. With an error there may be a report too.
+func (o Options) run(ctx context.Context, registry *cloud.Registry) (*preflight.Report, error) {
 	config, err := preflight.ReadConfig(o.Config)
 	if err != nil {
 		return nil, err
@@ -58,10 +58,6 @@ func (o Options) check(ctx context.Context, registry *cloud.Registry) (*prefligh
 	provider, notice, err := registry.Lookup(config.Provider)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Config, err)
-	}
-	cloudConfig, err := ReadCloudConfig(config.CloudConfigFile)
-	if err != nil {
-		return nil, err
 	}
 	log, closeLog, err := o.openLog()
 	if err != nil {
@@ -72,68 +68,67 @@ func (o Options) check(ctx context.Context, registry *cloud.Registry) (*prefligh
 	// What is left of the timeout after the window is for the last requests and the report.
 	config.RetryWindow = min(config.RetryWindow, duration.Duration(o.Timeout-o.Timeout/10))
 	started := o.Clock.Now()
-	checker, checks := provider.(cloud.Checker)
-	if !checks {
+	outcome := &cloud.Outcome{}
+	if checker, checks := provider.(cloud.Checker); checks {
+		outcome, err = o.check(ctx, checker, config, log)
+	} else {
 		log.Info(notice)
-		outcome := &cloud.Outcome{}
 		if provider != nil && o.NodeIdentity != "" {
-			if config.VM.InstanceGroup == "" || config.VM.InstanceID == "" || config.VM.Address == "" {
-				return nil, fmt.Errorf(
-					"%s: vm is incomplete: the node of a provider without checks is named after the instance group "+
-						"and the instance ID",
-					o.Config,
-				)
-			}
-			id, err := identify(ctx, provider, config)
-			if err != nil {
-				return nil, err
-			}
-			if outcome.Identity, err = &id, o.writeIdentity(id, log); err != nil {
-				return nil, err
-			}
+			outcome.Identity, err = o.identify(ctx, provider, config)
 		}
-		report := o.newReport(config, outcome, started)
-		logResults(log, report)
-		return report, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	report := preflight.NewReport(config, outcome.Results, started, o.Clock.Since(started))
+	report.Node, report.Machine = outcome.Identity, outcome.Machine
+	report.Explanations, report.Calls = outcome.Explanations, outcome.Calls
+	report.Clean(outcome.Secrets...)
+	// A report that failed says why the machine was not identified.
+	if provider != nil && (report.Node != nil || report.Result != preflight.RunFailed) {
+		if err = o.writeNode(report.Node, log); err != nil && report.Result != preflight.RunFailed {
+			report.Result = preflight.RunError
+		}
+	}
+	logResults(log, report)
+	return report, err
+}
+
+// check has a provider run its checks.
+func (o Options) check(
+	ctx context.Context, checker cloud.Checker, config preflight.Config, log *slog.Logger,
+) (*cloud.Outcome, error) {
+	cloudConfig, err := ReadCloudConfig(config.CloudConfigFile)
+	if err != nil {
+		return nil, err
 	}
 	if err := preflight.ValidateOverrides(config.Checks, checker.Checks()); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Config, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	outcome, err := checker.Preflight(ctx, cloud.Request{
-		Config: config, CloudConfig: cloudConfig, Log: log,
-		Identified: func(id node.Identity) error { return o.writeIdentity(id, log) },
-	})
-	if err != nil {
-		return nil, err
-	}
-	report := o.newReport(config, outcome, started)
-	unidentified := o.NodeIdentity != "" && outcome.Identity == nil && report.Result != preflight.RunFailed
-	if unidentified {
-		report.Result = preflight.RunError
-	}
-	logResults(log, report)
-	if unidentified {
-		return report, fmt.Errorf(
-			"the node identity %s could not be written, which no mode allows: instance metadata does not identify "+
-				"this machine. Run again with mode enforce for the reason, or see the warnings above",
-			o.NodeIdentity,
-		)
-	}
-	return report, nil
+	return checker.Preflight(ctx, cloud.Request{Config: config, CloudConfig: cloudConfig, Log: log})
 }
 
 // leastWindow is enough for one answer of a metadata service.
 const leastWindow = 5 * time.Second
 
 // identify returns the identity of this machine in a cloud without checks: that of the cloud, or BOSH's.
-func identify(ctx context.Context, provider cloud.Provider, config preflight.Config) (node.Identity, error) {
+func (o Options) identify(
+	ctx context.Context, provider cloud.Provider, config preflight.Config,
+) (*node.Identity, error) {
+	if config.VM.InstanceGroup == "" || config.VM.InstanceID == "" || config.VM.Address == "" {
+		return nil, fmt.Errorf(
+			"%s: vm is incomplete: the node of a provider without checks is named after the instance group and the "+
+				"instance ID",
+			o.Config,
+		)
+	}
+	id := config.VM.Identity()
 	identifier, ok := provider.(cloud.Identifier)
 	if !ok {
-		return config.VM.Identity(), nil
+		return &id, nil
 	}
-	var id node.Identity
 	window := max(config.RetryWindow.Std(), leastWindow)
 	err := poll.Within(ctx, window, time.Second, func(ctx context.Context) (err error) {
 		if id, err = identifier.Identify(ctx, config.VM); err != nil && !errors.Is(err, metadata.ErrTemporary) {
@@ -142,28 +137,29 @@ func identify(ctx context.Context, provider cloud.Provider, config preflight.Con
 		return err
 	})
 	if err != nil {
-		return id, fmt.Errorf(
+		return nil, fmt.Errorf(
 			"the metadata service of %s does not identify this VM, which is a Node by the name that it has there: %w",
 			provider.About().Title, err,
 		)
 	}
-	return id, nil
+	return &id, nil
 }
 
-func (o Options) writeIdentity(id node.Identity, log *slog.Logger) error {
+// writeNode writes the identity of this machine (node.json), which kubelet and all others on it take the node's name
+// from.
+func (o Options) writeNode(id *node.Identity, log *slog.Logger) error {
 	if o.NodeIdentity == "" {
 		return nil
 	}
+	if id == nil {
+		return fmt.Errorf(
+			"the node identity %s could not be written, which no mode allows: instance metadata does not identify "+
+				"this machine. Run again with mode enforce for the reason, or see the warnings above",
+			o.NodeIdentity,
+		)
+	}
 	log.Info("identified", "node", id.Name, "provider_id", id.ProviderID, "file", o.NodeIdentity)
-	return node.Write(o.NodeIdentity, id)
-}
-
-func (o Options) newReport(config preflight.Config, outcome *cloud.Outcome, started time.Time) *preflight.Report {
-	report := preflight.NewReport(config, outcome.Results, started, o.Clock.Since(started))
-	report.Node, report.Machine = outcome.Identity, outcome.Machine
-	report.Explanations, report.Calls = outcome.Explanations, outcome.Calls
-	report.Clean(outcome.Secrets...)
-	return report
+	return node.Write(o.NodeIdentity, *id)
 }
 
 // ReadCloudConfig returns the content of the file for the cloud controller manager, which is nil only without a path.

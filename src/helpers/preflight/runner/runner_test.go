@@ -42,9 +42,6 @@ func (simulated) Checks() []preflight.Check {
 }
 
 func (p simulated) Preflight(_ context.Context, request cloud.Request) (*cloud.Outcome, error) {
-	if err := request.Identified(machine); err != nil {
-		return nil, err
-	}
 	p.clock.SetTime(p.clock.Now().Add(took))
 	finding := preflight.Finding{Resource: "i-7", Wanted: "now", Found: "what a-secret-token tells"}
 	result, _ := request.Config.Grade(p.Checks()[0], preflight.Outcome{Findings: []preflight.Finding{finding}})
@@ -95,6 +92,22 @@ func TestRunPublishesTheReport(t *testing.T) {
 	}
 	if all := stdout.String() + stderr.String() + log; strings.Contains(all, "a-secret-token") {
 		t.Errorf("a secret was published:\n%s", all)
+	}
+}
+
+// TestRunReportsThatTheIdentityWasNotWritten: the report of the checks is published all the same.
+func TestRunReportsThatTheIdentityWasNotWritten(t *testing.T) {
+	passive := clocktesting.NewFakePassiveClock(time.Now())
+	options := Options{
+		Config: configFile(t, `{"provider": "simulated", "cluster": "prod", "role": "worker", "mode": "warn",
+			"retry_window": "0s"}`),
+		NodeIdentity: filepath.Join(configFile(t, "a file"), "node.json"),
+		Output:       Output{Stdout: io.Discard, Stderr: io.Discard}, Timeout: time.Minute, Clock: passive,
+	}
+	report, err := Run(t.Context(), cloud.NewRegistry(simulated{passive}), options)
+	if err == nil || !strings.Contains(err.Error(), "node identity") || report.Result != preflight.RunError ||
+		len(report.Results) != 1 {
+		t.Errorf("%+v, %v", report, err)
 	}
 }
 
