@@ -13,8 +13,8 @@ const (
 	etcdQuota = 2 << 30
 	// databasesOnDisk is how many files as large as a full database a disk should hold: the database, as many
 	// snapshots as the job etcd keeps by default, one that is being taken, and the copy of defragmentation, which is
-	// also the room without which no snapshot is taken (package control/etcd/snapshot). The number does not follow the property
-	// for snapshots: whoever keeps more of them must not find etcd full.
+	// also the room without which no snapshot is taken (package control/etcd/snapshot). The number does not follow the
+	// property for snapshots: an operator who keeps more of them must not find etcd full.
 	databasesOnDisk = 1 + 4 + 1 + 1
 )
 

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -249,13 +251,35 @@ func TestConfigErrors(t *testing.T) {
 			`role "x" is not one of control, worker; cluster is empty`,
 		`{"role": "worker", "retry_window": 60}`:    "is not a duration",
 		`{"role": "worker", "retry_window": "-1s"}`: "retry_window -1s is negative",
-		`{"role": "worker", "pod_network": "10.244.0"}`: `pod_network "10.244.0" is not an IPv4 network ` +
-			"such as 10.244.0.0/16",
-		`{"role": "worker", "pod_network": "fd00::/64"}`: `pod_network "fd00::/64" is not an IPv4 network`,
 	} {
 		if _, err := ParseConfig([]byte(content)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", content, err, want)
 		}
+	}
+}
+
+// Each provider decodes the section cloud by itself, and as strictly as the rest of the file.
+func TestDecodeCloud(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "preflight.json")
+	if err := os.WriteFile(path, []byte(`{"role": "worker", "cloud": {"zones": ["a"]}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := ReadConfig(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var known struct {
+		Zones []string `json:"zones"`
+	}
+	if err := c.DecodeCloud(&known); err != nil || !slices.Equal(known.Zones, []string{"a"}) {
+		t.Errorf("%v, %v", known, err)
+	}
+	if err := c.DecodeCloud(&struct{}{}); err == nil ||
+		!strings.Contains(err.Error(), "configuration "+path+`: cloud: unknown field "zones"`) {
+		t.Errorf("unknown key: %v", err)
+	}
+	if err := (Config{}).DecodeCloud(&struct{}{}); err != nil {
+		t.Errorf("without the section: %v", err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"kubernetes-release/cloud/aws/awstest"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/iam"
@@ -31,7 +32,7 @@ const (
 type Account struct {
 	World  *store.World
 	Self   int // index of the instance
-	Config preflight.Config
+	Config awstest.Config
 	Broken []string // names of the breaks
 	random *rand.Rand
 }
@@ -245,7 +246,8 @@ type PolicyFunc func(role preflight.Role, cluster, partition string) ([]byte, er
 // New returns an account in which nothing is wrong.
 func New(random *rand.Rand, policy PolicyFunc) (*Account, error) {
 	role := []preflight.Role{preflight.Control, preflight.Worker}[random.IntN(2)]
-	a := &Account{random: random, Config: preflight.Config{Provider: "aws", Role: role, Mode: preflight.ModeEnforce}}
+	a := &Account{random: random}
+	a.Config.Config = preflight.Config{Provider: "aws", Role: role, Mode: preflight.ModeEnforce}
 	a.Config.Cluster = clusterNames[random.IntN(len(clusterNames))]
 	a.Config.ConfigureCloudRoutes = role == preflight.Control && random.IntN(2) == 0
 	a.Config.Thorough = random.IntN(2) == 0

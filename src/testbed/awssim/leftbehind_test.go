@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"kubernetes-release/cloud"
 	cloudaws "kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/aws/awstest"
 	"kubernetes-release/internal/awscli"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
@@ -70,10 +70,9 @@ func TestLeftBehindByCloudController(t *testing.T) {
 			LocalAddresses: func() ([]netip.Addr, error) { return []netip.Addr{world.Instances[0].Address}, nil },
 			Now:            func() time.Time { return time.Now().Add(time.Hour) },
 		}
-		out, err := p.Preflight(t.Context(), cloud.Request{Config: preflight.Config{
-			Provider: "aws", Cluster: cluster, Role: preflight.Control, Mode: preflight.ModeEnforce, Thorough: true,
-			JoinRoles: []string{}, NodeKubeconfig: kubelet,
-		}})
+		config := awstest.NewConfig(preflight.Control)
+		config.Cluster, config.Thorough, config.NodeKubeconfig = cluster, true, kubelet
+		out, err := p.Preflight(t.Context(), config.Request())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"kubernetes-release/cloud/aws/awstest"
 	"kubernetes-release/internal/duration"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/accounts"
@@ -125,11 +126,12 @@ func servePreflights(t *testing.T, sim *awssim.Simulator) string {
 }
 
 // configOf is what the job cloud-provider renders for the preflight of an instance.
-func configOf(i *store.Instance, clusters map[string]deployed) preflight.Config {
-	config := preflight.Config{
-		Provider: "aws", Role: preflight.Worker, Mode: preflight.ModeEnforce, Storage: true,
+func configOf(i *store.Instance, clusters map[string]deployed) awstest.Config {
+	config := awstest.Config{Config: preflight.Config{
+		Provider: "aws", Role: preflight.Worker, Mode: preflight.ModeEnforce,
 		RetryWindow: duration.Duration(preflight.DefaultRetryWindow),
-	}
+	}}
+	config.Storage = true
 	for key := range i.Tags {
 		if cluster, ok := strings.CutPrefix(key, clusterTag); ok {
 			config.Cluster, config.JoinRoles = cluster, clusters[cluster].JoinRoles

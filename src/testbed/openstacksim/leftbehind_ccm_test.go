@@ -91,7 +91,7 @@ func TestLeftBehindByCloudController(t *testing.T) {
 	api := kubetest.Start(t, kubetest.Options{})
 	const groups = "manage-security-groups = true\n"
 	b := newBed()
-	b.thorough, b.kubeconfig, b.settle = true, api.Kubeconfig("system:node:node-a", "system:nodes"), 50*time.Millisecond
+	b.thorough, b.NodeKubeconfig, b.settle = true, api.Kubeconfig("system:node:node-a", "system:nodes"), 50*time.Millisecond
 	b.now = func() time.Time { return time.Now().Add(time.Hour) }
 	run := b.start(t)
 	kubetest.CreateUninitializedNode(t, api.Admin(), &corev1.Node{

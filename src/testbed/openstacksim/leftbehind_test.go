@@ -206,7 +206,7 @@ func TestLeftBehind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBed()
 			b.config = openstacksim.CloudConfig("ENDPOINT") + more
-			b.thorough, b.kubeconfig, b.settle = true, ownerstest.Serve(t, kept), 20*time.Millisecond
+			b.thorough, b.NodeKubeconfig, b.settle = true, ownerstest.Serve(t, kept), 20*time.Millisecond
 			before := *b.world
 			leaveBehind(b.world)
 			run := b.start(t)
@@ -281,7 +281,7 @@ func onlyOthersAreLeft(t *testing.T, before openstacksim.World, w *openstacksim.
 func TestLeftBehindInDeployment(t *testing.T) {
 	count := func(thorough bool) int {
 		b := newBed()
-		b.thorough, b.kubeconfig = thorough, ownerstest.Serve(t, kept)
+		b.thorough, b.NodeKubeconfig = thorough, ownerstest.Serve(t, kept)
 		leaveBehind(b.world)
 		outcome := b.run(t, preflight.Control)
 		if got := result(outcome, leftBehindCheck); !thorough &&
@@ -312,9 +312,9 @@ func TestLeftBehindUnseen(t *testing.T) {
 		"floating IPs":    {func(b *bed) { b.refused = "/floatingips" }, "/floatingips answers 403"},
 		"security groups": {func(b *bed) { b.refused = "/security-groups" }, "/security-groups answers 403"},
 		"ports":           {func(b *bed) { b.refused = "/ports" }, "/ports answers 403"},
-		"no kubeconfig":   {func(b *bed) { b.kubeconfig = "" }, "there is no kubeconfig"},
+		"no kubeconfig":   {func(b *bed) { b.NodeKubeconfig = "" }, "there is no kubeconfig"},
 		"kubelet has not joined": {
-			func(b *bed) { b.kubeconfig = filepath.Join(t.TempDir(), "none") }, "none",
+			func(b *bed) { b.NodeKubeconfig = filepath.Join(t.TempDir(), "none") }, "none",
 		},
 		"load balancers are turned off": {func(b *bed) {
 			b.config = strings.ReplaceAll(
@@ -325,7 +325,7 @@ func TestLeftBehindUnseen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed()
-			b.thorough, b.kubeconfig = true, ownerstest.Serve(t)
+			b.thorough, b.NodeKubeconfig = true, ownerstest.Serve(t)
 			leaveBehind(b.world)
 			test.change(b)
 			got := result(b.run(t, preflight.Control), leftBehindCheck)

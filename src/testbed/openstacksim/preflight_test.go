@@ -1,6 +1,7 @@
 package openstacksim_test
 
 import (
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -35,21 +36,12 @@ type bed struct {
 	trust  bool // the CA of the TLS server is in the configuration
 	now    func() time.Time
 	asked  atomic.Bool // a request was made to the APIs
-	// The deployment has the Cinder CSI driver, and its classes name these zones and volume types.
-	storage      bool
-	zones, types []string
-	anyZone      bool // one of the classes names none
-	// vxlan: flannel encapsulates the packets of pods.
-	vxlan             bool
-	apiPort, joinPort int
-	nodePorts         string
-	// thorough: the errand runs it, and lists objects with this kubeconfig.
-	thorough   bool
-	kubeconfig string
-	settle     time.Duration // of load balancers
-	refused    string        // the end of a path to which the project's policy refuses requests
-	endpoint   string        // of the APIs
-	sim        *openstacksim.Simulator
+	openstack.Settings
+	thorough bool          // the errand runs it
+	settle   time.Duration // of load balancers
+	refused  string        // the end of a path to which the project's policy refuses requests
+	endpoint string        // of the APIs
+	sim      *openstacksim.Simulator
 }
 
 // newBed has a server at 127.0.0.1, from where the test asks for metadata.
@@ -57,7 +49,7 @@ func newBed() *bed {
 	world := openstacksim.LabWorld(netip.MustParsePrefix("127.0.0.0/16"))
 	return &bed{
 		world: world, id: world.AddServer("vm-1", netip.MustParseAddr("127.0.0.1")),
-		vxlan: true, apiPort: 6443, joinPort: 6444, nodePorts: "30000-32767",
+		Settings: openstack.Settings{VXLAN: true, APIPort: 6443, JoinPort: 6444, NodePorts: "30000-32767"},
 	}
 }
 
@@ -149,11 +141,13 @@ func (b *bed) start(t testing.TB) func(preflight.Role) (*cloud.Outcome, error) {
 	}
 	provider := &openstack.Provider{MetadataEndpoint: "http://" + listener.Addr().String(), Now: b.now}
 	return func(role preflight.Role) (*cloud.Outcome, error) {
+		settings, err := json.Marshal(b.Settings)
+		if err != nil {
+			return nil, err
+		}
 		request := cloud.Request{Config: preflight.Config{
 			Provider: "openstack", Cluster: "prod", Role: role, Mode: preflight.ModeEnforce, CloudConfigFile: file,
-			Storage: b.storage, StorageZones: b.zones, StorageTypes: b.types, StorageAnyZone: b.anyZone,
-			VXLAN: b.vxlan, APIPort: b.apiPort, JoinPort: b.joinPort, NodePorts: b.nodePorts,
-			Thorough: b.thorough, NodeKubeconfig: b.kubeconfig,
+			Cloud: settings, Thorough: b.thorough,
 			VM: node.VM{InstanceGroup: "control", InstanceID: "1a2b3c4d-0000", Address: "127.0.0.1"},
 		}}
 		if role == preflight.Control {
@@ -195,7 +189,7 @@ func findings(outcome *cloud.Outcome) string {
 
 func TestPreflightPasses(t *testing.T) {
 	b := newBed()
-	b.storage, b.zones, b.types = true, []string{openstacksim.LabZone}, []string{"ssd"}
+	b.Storage, b.StorageZones, b.StorageTypes = true, []string{openstacksim.LabZone}, []string{"ssd"}
 	outcome := b.run(t, preflight.Control)
 	for _, r := range outcome.Results {
 		if r.Status != preflight.Passed && (r.Check != leftBehindCheck || r.Status != preflight.Skipped) {
@@ -349,40 +343,40 @@ var mistakes = map[string]struct {
 		func(b *bed) { b.world.Quota = openstacksim.Quota{LoadBalancers: -1, FloatingIPs: -1} }, "", nil,
 	},
 	"no such volume type": {
-		func(b *bed) { b.storage, b.types = true, []string{"ssd", "nvme"} }, "volume-types",
+		func(b *bed) { b.Storage, b.StorageTypes = true, []string{"ssd", "nvme"} }, "volume-types",
 		[]string{failed, "Cinder has no nvme", "openstack volume type list"},
 	},
 	"a volume type by its id": {
-		func(b *bed) { b.storage, b.types = true, []string{b.world.VolumeTypes[1].ID} }, "", nil,
+		func(b *bed) { b.Storage, b.StorageTypes = true, []string{b.world.VolumeTypes[1].ID} }, "", nil,
 	},
 	"no such zone of volumes": {
-		func(b *bed) { b.storage, b.zones = true, []string{"storage-1"} }, "volume-zones",
+		func(b *bed) { b.Storage, b.StorageZones = true, []string{"storage-1"} }, "volume-zones",
 		[]string{failed, "storage-1 is missing, there are nova", "availability_zone of each class"},
 	},
 	"a VM in a zone that Cinder does not have": {func(b *bed) {
-		b.storage, b.anyZone, b.world.Servers[0].AvailabilityZone = true, true, "az1"
+		b.Storage, b.StorageAnyZone, b.world.Servers[0].AvailabilityZone = true, true, "az1"
 	}, "volume-zones", []string{failed, "az1 is missing, there are nova", "BlockStorage.ignore-volume-az to true"}},
 	"a VM in a zone that Cinder does not have, which the driver ignores": {func(b *bed) {
-		b.storage, b.zones, b.world.Servers[0].AvailabilityZone = true, []string{openstacksim.LabZone}, "az1"
+		b.Storage, b.StorageZones, b.world.Servers[0].AvailabilityZone = true, []string{openstacksim.LabZone}, "az1"
 		b.config = labConfig + "[BlockStorage]\nignore-volume-az = true\n"
 	}, "", nil},
 	"a VM in a zone that Cinder does not have, and a class without one": {func(b *bed) {
-		b.storage, b.anyZone, b.world.Servers[0].AvailabilityZone = true, true, "az1"
+		b.Storage, b.StorageAnyZone, b.world.Servers[0].AvailabilityZone = true, true, "az1"
 		b.config = labConfig + "[BlockStorage]\nignore-volume-az = true\n"
 	}, "volume-zones", []string{
 		warned, "az1 is missing, there are nova", "allow_availability_zone_fallback = true",
 		"availability_zone of each class",
 	}},
 	"a VM in a zone that Cinder does not have, a class without one, and one with another": {func(b *bed) {
-		b.storage, b.anyZone, b.world.Servers[0].AvailabilityZone = true, true, "az1"
-		b.zones = []string{"storage-1"}
+		b.Storage, b.StorageAnyZone, b.world.Servers[0].AvailabilityZone = true, true, "az1"
+		b.StorageZones = []string{"storage-1"}
 		b.config = labConfig + "[BlockStorage]\nignore-volume-az = true\n"
 	}, "volume-zones", []string{failed, "storage-1, az1 is missing, there are nova"}},
-	"no quota of volumes": {func(b *bed) { b.storage, b.world.Quota.Volumes = true, 0 }, "volume-quota", []string{
+	"no quota of volumes": {func(b *bed) { b.Storage, b.world.Quota.Volumes = true, 0 }, "volume-quota", []string{
 		warned, "quota of volumes", "0 are used, and 0 are allowed", "the next claim gets no volume",
 	}},
 	"no quota of gigabytes": {func(b *bed) {
-		b.storage, b.world.Quota.Gigabytes = true, 0
+		b.Storage, b.world.Quota.Gigabytes = true, 0
 	}, "volume-quota", []string{
 		warned, "quota of gigabytes of volumes",
 	}},
@@ -425,11 +419,11 @@ var mistakes = map[string]struct {
 	}},
 	"rules for single ports, and a CNI that encapsulates otherwise or not at all": {func(b *bed) {
 		b.betweenNodes("tcp 6443", "tcp 6444", "tcp 10250")
-		b.vxlan = false
+		b.VXLAN = false
 	}, "", nil},
 	"rules for other ports": {func(b *bed) {
 		b.betweenNodes("tcp 8443", "tcp 7444", "tcp 10250", "udp 8472")
-		b.apiPort, b.joinPort = 8443, 7444
+		b.APIPort, b.JoinPort = 8443, 7444
 	}, "", nil},
 	"rules for ports that are no longer those": {func(b *bed) {
 		b.betweenNodes("tcp 8443", "tcp 7444", "tcp 10250", "udp 8472")
@@ -444,7 +438,7 @@ var mistakes = map[string]struct {
 	"other node ports": {
 		func(b *bed) {
 			b.betweenNodes("tcp 6443", "tcp 6444", "tcp 10250", "udp 8472")
-			b.nodePorts = "20000-22767"
+			b.NodePorts = "20000-22767"
 		}, "security-group-node-ports", []string{warned, "TCP 20000-22767 from", "--dst-port 20000:22767"},
 	},
 	"rules for an address group": {func(b *bed) {

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/aws/awstest"
 	"kubernetes-release/internal/awscli"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/accounts"
@@ -346,7 +347,7 @@ func TestRightAccountsPass(t *testing.T) {
 		a := rightAccount(t, rand.New(rand.NewPCG(seed, 8)))
 		sim := simulateWorld(t, a.World)
 		r := sim.run(
-			t, a.World.Instances[a.Self], a.Config.Role, func(_ *aws.Provider, c *preflight.Config) { *c = a.Config },
+			t, a.World.Instances[a.Self], a.Config.Role, func(_ *aws.Provider, c *awstest.Config) { *c = a.Config },
 		)
 		if r.Result != preflight.RunPassed || r.Count(preflight.Warned) > 0 {
 			t.Errorf("seed %d: want no findings:\n%s", seed, text(r))
@@ -359,7 +360,7 @@ func TestRightAccountsPass(t *testing.T) {
 func TestFullRole(t *testing.T) {
 	for _, cluster := range []string{"prod", strings.Repeat("n", 52) + "." + strings.Repeat("n", 52)} {
 		a := rightAccount(t, rand.New(rand.NewPCG(3, 8)))
-		a.Config = testConfig(preflight.Control)
+		a.Config = awstest.NewConfig(preflight.Control)
 		a.Config.Cluster = cluster
 		a.World = labWorld(cluster)
 		i := simulatedInstance(1, preflight.Control)
@@ -374,7 +375,7 @@ func TestFullRole(t *testing.T) {
 		a.Role().Policies = map[string]iam.Policy{"other": filler}
 		sim := simulateWorld(t, a.World)
 		run := func() *preflight.Report {
-			return sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) { *c = a.Config })
+			return sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *awstest.Config) { *c = a.Config })
 		}
 		fixes := result(run(), "ec2-read-permissions").Findings[0].Fix
 		first := fixes[0].Commands
@@ -421,7 +422,7 @@ func TestEndpointFixes(t *testing.T) {
 				region,
 			)
 		}
-		r := sim.runConfigured(t, i, preflight.Control, conf.String(), func(p *aws.Provider, _ *preflight.Config) {
+		r := sim.runConfigured(t, i, preflight.Control, conf.String(), func(p *aws.Provider, _ *awstest.Config) {
 			p.Reachable = func(string) error { return errors.New("timeout") }
 		})
 		for _, id := range []string{"ec2-endpoint", "load-balancer-endpoint", "registry-endpoint"} {

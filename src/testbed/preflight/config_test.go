@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/aws/awstest"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/store"
@@ -180,7 +181,7 @@ func TestConfigurationAndPolicy(t *testing.T) {
 				})
 				r := sim.runConfigured(
 					t, i, preflight.Control, conf,
-					func(_ *aws.Provider, c *preflight.Config) { c.ConfigureCloudRoutes = true },
+					func(_ *aws.Provider, c *awstest.Config) { c.ConfigureCloudRoutes = true },
 				)
 				return r, result(r, test.check)
 			}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/aws/awstest"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim/store"
 )
@@ -42,7 +43,7 @@ func TestEncryptionKeyFixes(t *testing.T) {
 			})
 			check := func(want preflight.Status) [][]preflight.Fix {
 				t.Helper()
-				r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) {
+				r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *awstest.Config) {
 					c.EncryptionKey = testSecretsKey
 				})
 				if got := result(r, "kms-key"); got.Status != want {
@@ -65,7 +66,7 @@ func TestEncryptionKeyFixes(t *testing.T) {
 			}
 			sim.ForgetCalls()
 			sim.run(t, i, preflight.Control, nil)
-			sim.run(t, worker, preflight.Worker, func(_ *aws.Provider, c *preflight.Config) {
+			sim.run(t, worker, preflight.Worker, func(_ *aws.Provider, c *awstest.Config) {
 				c.EncryptionKey = testSecretsKey
 			})
 			if calls := sim.Calls("kms:*"); len(calls) != 0 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/aws/awstest"
 	"kubernetes-release/cloud/owners/ownerstest"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim"
@@ -61,8 +62,8 @@ func leaveBehind(w *store.World) {
 	)
 }
 
-func thorough(kubeconfig string) func(*aws.Provider, *preflight.Config) {
-	return func(_ *aws.Provider, c *preflight.Config) { c.Thorough, c.NodeKubeconfig = true, kubeconfig }
+func thorough(kubeconfig string) func(*aws.Provider, *awstest.Config) {
+	return func(_ *aws.Provider, c *awstest.Config) { c.Thorough, c.NodeKubeconfig = true, kubeconfig }
 }
 
 // TestLeftBehind: the errand names what is left behind, as a warning, and its commands, pasted in the order of the
@@ -75,7 +76,7 @@ func TestLeftBehind(t *testing.T) {
 		generated(t, w)
 	})
 	kubeconfig := ownerstest.Serve(t)
-	r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) { c.NodeKubeconfig = kubeconfig })
+	r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *awstest.Config) { c.NodeKubeconfig = kubeconfig })
 	if got := result(r, leftBehindCheck); got.Status != preflight.Skipped {
 		t.Errorf("in a deployment: %+v", got)
 	}
@@ -158,7 +159,7 @@ func TestLeftBehindAsTheOtherController(t *testing.T) {
 		leaveBehind(w)
 		generated(t, w)
 	})
-	r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) {
+	r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *awstest.Config) {
 		c.Thorough, c.LoadBalancerKubeconfig = true, ownerstest.Serve(t)
 		c.NodeKubeconfig = filepath.Join(t.TempDir(), "none")
 	})

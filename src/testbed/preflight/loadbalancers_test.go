@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/aws/awstest"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/store"
@@ -27,7 +28,7 @@ func TestLoadBalancerControllerPermissions(t *testing.T) {
 					Role: preflight.Control, Cluster: "prod", VPC: awssim.LabVPC, LoadBalancerController: test.allowed,
 				})
 			})
-			r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) {
+			r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *awstest.Config) {
 				c.LoadBalancerController = test.deployed
 			})
 			for id, action := range map[string]string{

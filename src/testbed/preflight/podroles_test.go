@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/aws/awstest"
 	"kubernetes-release/cloud/aws/issuer"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim"
@@ -39,7 +40,7 @@ func TestPermissionsOfPodRoles(t *testing.T) {
 		w.Instances = []store.Instance{i}
 		generated(t, w)
 	})
-	check := func(want preflight.Status, change func(*aws.Provider, *preflight.Config)) *preflight.Report {
+	check := func(want preflight.Status, change func(*aws.Provider, *awstest.Config)) *preflight.Report {
 		t.Helper()
 		r := sim.run(t, i, preflight.Control, change)
 		if got := result(r, "other-permissions"); got.Status != want {
@@ -52,7 +53,7 @@ func TestPermissionsOfPodRoles(t *testing.T) {
 			return c.Action != "SimulatePrincipalPolicy"
 		}))
 	}
-	withRoles := func(_ *aws.Provider, c *preflight.Config) { c.IssuerFile = file }
+	withRoles := func(_ *aws.Provider, c *awstest.Config) { c.IssuerFile = file }
 	check(preflight.Passed, nil)
 	before := questions()
 	report := check(preflight.Warned, withRoles)
@@ -122,7 +123,7 @@ func TestPodRolesFixes(t *testing.T) {
 			}
 			run := func(thorough bool) *preflight.Report {
 				t.Helper()
-				return sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) {
+				return sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *awstest.Config) {
 					c.IssuerFile, c.Thorough = file, thorough
 				})
 			}

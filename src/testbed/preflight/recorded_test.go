@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/aws/awstest"
 	"kubernetes-release/cloud/owners/ownerstest"
-	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim/store"
 )
 
@@ -30,7 +30,7 @@ func TestRecordedPreflight(t *testing.T) {
 			leaveBehind(w)
 			generated(t, w)
 		})
-		sim.run(t, i, role, func(_ *aws.Provider, c *preflight.Config) {
+		sim.run(t, i, role, func(_ *aws.Provider, c *awstest.Config) {
 			c.ConfigureCloudRoutes, c.Thorough, c.Storage = true, true, true
 			c.NodeKubeconfig = ownerstest.Serve(t)
 		})

@@ -22,6 +22,7 @@ import (
 
 	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/aws/awstest"
 	"kubernetes-release/node"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/accounts"
@@ -91,7 +92,7 @@ func simulatedInstance(n int, role preflight.Role) store.Instance {
 }
 
 func (s simulated) run(
-	t testing.TB, i store.Instance, role preflight.Role, change func(*aws.Provider, *preflight.Config),
+	t testing.TB, i store.Instance, role preflight.Role, change func(*aws.Provider, *awstest.Config),
 ) *preflight.Report {
 	t.Helper()
 	return s.runConfigured(t, i, role, "", change)
@@ -99,7 +100,7 @@ func (s simulated) run(
 
 // runConfigured runs with a configuration file of the cloud controller.
 func (s simulated) runConfigured(
-	t testing.TB, i store.Instance, role preflight.Role, conf string, change func(*aws.Provider, *preflight.Config),
+	t testing.TB, i store.Instance, role preflight.Role, conf string, change func(*aws.Provider, *awstest.Config),
 ) *preflight.Report {
 	t.Helper()
 	p := &aws.Provider{
@@ -108,14 +109,14 @@ func (s simulated) runConfigured(
 		Reachable:        func(string) error { return nil },
 		RoundPause:       quick,
 	}
-	c := testConfig(role)
+	c := awstest.NewConfig(role)
 	if change != nil {
 		change(p, &c)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	started := time.Now()
-	request := cloud.Request{Config: c}
+	request := c.Request()
 	if conf != "" {
 		request.Config.CloudConfigFile, request.CloudConfig = "/cloud.conf", []byte(conf)
 	}
@@ -123,7 +124,7 @@ func (s simulated) runConfigured(
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := preflight.NewReport(c, out.Results, started, time.Since(started))
+	r := preflight.NewReport(c.Config, out.Results, started, time.Since(started))
 	r.Node, r.Machine, r.Explanations, r.Calls = out.Identity, out.Machine, out.Explanations, out.Calls
 	return r
 }
@@ -203,7 +204,7 @@ func TestSimulatedAWS(t *testing.T) {
 					generated(t, w)
 				})
 				before, _ := json.Marshal(sim.World())
-				r := sim.run(t, i, test.role, func(_ *aws.Provider, c *preflight.Config) {
+				r := sim.run(t, i, test.role, func(_ *aws.Provider, c *awstest.Config) {
 					c.ConfigureCloudRoutes, c.Thorough, c.Storage = test.routes, test.thorough, test.storage
 				})
 				if r.Result != preflight.RunPassed || r.Count(preflight.Warned) > 0 {
@@ -260,7 +261,7 @@ func TestCallsOfEachRole(t *testing.T) {
 				}
 				generated(t, w)
 			})
-			r := sim.run(t, i, test.role, func(_ *aws.Provider, c *preflight.Config) { c.Storage = test.storage })
+			r := sim.run(t, i, test.role, func(_ *aws.Provider, c *awstest.Config) { c.Storage = test.storage })
 			calls := 0
 			for _, c := range r.Calls {
 				calls += c.Count
@@ -287,7 +288,7 @@ func TestDomainOfDHCPOptions(t *testing.T) {
 					w.Instances = []store.Instance{i}
 					generated(t, w)
 				})
-				r := sim.run(t, i, role, func(_ *aws.Provider, c *preflight.Config) { c.Mode = mode })
+				r := sim.run(t, i, role, func(_ *aws.Provider, c *awstest.Config) { c.Mode = mode })
 				if r.Result == preflight.RunFailed || r.Count(preflight.Warned) > 0 {
 					t.Errorf("want no findings:\n%s", text(r))
 				}
@@ -393,7 +394,7 @@ func TestMissingPermissions(t *testing.T) {
 					w.KMSKeys = []store.KMSKey{{ARN: testStorageKey}}
 					generated(t, w, actions...)
 				})
-				r := sim.run(t, i, role, func(_ *aws.Provider, c *preflight.Config) {
+				r := sim.run(t, i, role, func(_ *aws.Provider, c *awstest.Config) {
 					// A deployment checks a control VM's permissions; the errand also checks a worker's.
 					c.ConfigureCloudRoutes, c.Thorough = role == preflight.Control, role == preflight.Worker
 					c.Storage = true
@@ -467,7 +468,7 @@ func TestTagsOfEachCreation(t *testing.T) {
 					}
 				}
 			})
-			r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) { c.Storage = true })
+			r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *awstest.Config) { c.Storage = true })
 			got := result(r, test.check)
 			if got.Status != preflight.Failed || !slices.ContainsFunc(got.Findings, func(f preflight.Finding) bool {
 				return strings.Contains(f.Resource, test.denied)
@@ -491,7 +492,7 @@ func TestUnencryptedVolumesAreForbidden(t *testing.T) {
 					Condition: iam.Conditions{"Bool": {"ec2:Encrypted": {"false"}}},
 				}}}
 			})
-			r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) {
+			r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *awstest.Config) {
 				c.Storage, c.StorageUnencrypted = true, unencrypted
 			})
 			got := result(r, "storage-permissions")
@@ -518,7 +519,7 @@ func TestAdministratorAsksIAM(t *testing.T) {
 				w.KMSKeys = []store.KMSKey{{ARN: testStorageKey}}
 				generated(t, w, "iam:SimulatePrincipalPolicy", missing)
 			})
-			r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) { c.Storage = true })
+			r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *awstest.Config) { c.Storage = true })
 			printed := filepath.Join(t.TempDir(), "printed")
 			var lines []string
 			for _, f := range everyFix(r) {
@@ -652,7 +653,7 @@ func TestKeyFixes(t *testing.T) {
 				generated(t, w)
 			})
 			check := func(want preflight.Status) [][]preflight.Fix {
-				r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) {
+				r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *awstest.Config) {
 					c.Storage = true
 					if key.Alias != "" {
 						c.StorageKeys = []string{key.Alias}
@@ -695,7 +696,7 @@ func TestLimitsOfVolumes(t *testing.T) {
 				}
 			})
 			run := func() *preflight.Report {
-				return sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) { c.Storage = true })
+				return sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *awstest.Config) { c.Storage = true })
 			}
 			r := run()
 			if got := result(r, "storage-permissions"); r.Result != preflight.RunPassed ||
@@ -732,7 +733,7 @@ func TestPolicyBeforeChangesOfTags(t *testing.T) {
 		}
 	})
 	run := func() *preflight.Report {
-		return sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) { c.Storage = true })
+		return sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *awstest.Config) { c.Storage = true })
 	}
 	r := run()
 	if got := result(r, "storage-permissions"); r.Result != preflight.RunPassed || got.Status != preflight.Warned ||
@@ -757,7 +758,7 @@ func TestForeignGroupIsNotTagged(t *testing.T) {
 			w.Instances = []store.Instance{i}
 			generated(t, w, without)
 		})
-		r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) {
+		r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *awstest.Config) {
 			c.ConfigureCloudRoutes, c.PodNetwork = true, accounts.PodNetwork
 		})
 		if got := result(r, "pod-network-ingress").Findings; len(got) > 0 && len(got[0].Fix[0].Commands) > 0 &&
@@ -810,16 +811,6 @@ var both = []preflight.Role{preflight.Control, preflight.Worker}
 
 func quick() *preflight.Backoff {
 	return &preflight.Backoff{First: time.Millisecond, Limit: 5 * time.Millisecond}
-}
-
-func testConfig(role preflight.Role) preflight.Config {
-	return preflight.Config{
-		Provider:  "aws",
-		Cluster:   "prod",
-		Role:      role,
-		Mode:      preflight.ModeEnforce,
-		JoinRoles: []string{},
-	}
 }
 
 func setenv(t testing.TB, key, value string) {

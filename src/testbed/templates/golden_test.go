@@ -13,14 +13,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubernetes-release/cloud/aws"
 	"kubernetes-release/cloud/controller"
 	"kubernetes-release/cloud/driver"
+	"kubernetes-release/cloud/openstack"
+	"kubernetes-release/cloud/vsphere/checks"
 	"kubernetes-release/control/etcd/members"
 	"kubernetes-release/control/etcd/snapshot"
 	joining "kubernetes-release/control/nodes/join"
 	"kubernetes-release/internal/strictjson"
 	"kubernetes-release/launcher"
-	"kubernetes-release/preflight"
 	"kubernetes-release/smoke"
 )
 
@@ -717,7 +719,13 @@ func TestProgramsAcceptRenderedFiles(t *testing.T) {
 			}](t, g.files["config/config.json"])
 		}
 		if content, ok := g.files["config/preflight.json"]; ok {
-			if _, err := preflight.ParseConfig(content); err != nil {
+			settings := map[any]any{
+				"aws": &aws.Settings{}, "openstack": &openstack.Settings{}, "vsphere": &checks.Settings{},
+			}[decode[values](t, content)["provider"]]
+			if settings == nil {
+				settings = &struct{}{}
+			}
+			if err := readPreflight(content, settings); err != nil {
 				t.Errorf("%s, %s: preflight.json: %v", g.job, g.name, err)
 			}
 		}

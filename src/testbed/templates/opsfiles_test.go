@@ -130,7 +130,7 @@ var opsCases = withProviders(map[string]opsCase{
 			}
 			for g, configured := range map[*director.InstanceGroup]bool{control: true, worker: false} {
 				config := decode[values](t, file(t, g, "cloud-provider", "config/preflight.json"))
-				if config["storage"] != true {
+				if config["cloud"].(values)["storage"] != true {
 					t.Errorf("%s: the preflight does not know of the driver: %v", g.Spec.Name, config)
 				}
 				if config["provider"] != "openstack" || (config["cloud_config_file"] != "") != configured {
@@ -341,7 +341,7 @@ var opsCases = withProviders(map[string]opsCase{
 				t.Errorf("the cloud controller manager has the flags %v", ccm)
 			}
 			for _, name := range nodeGroups {
-				config := decode[values](t, file(t, group(t, p, name), "cloud-provider", "config/preflight.json"))
+				config := preflightSettings(t, group(t, p, name))
 				if config["configure_cloud_routes"] != true || config["pod_network"] != "10.244.0.0/16" {
 					t.Errorf("%s: the preflight does not know of the routes: %v", name, config)
 				}
@@ -423,9 +423,8 @@ var opsCases = withProviders(map[string]opsCase{
 				t.Errorf("the jobs are %v, want kms-plugin before kube-apiserver", jobs)
 			}
 			for name, want := range map[string]any{"control": kmsKey, "worker": nil} {
-				config := decode[values](t, file(t, group(t, p, name), "cloud-provider", "config/preflight.json"))
-				if config["encryption_key"] != want {
-					t.Errorf("the preflight of %s checks the key %v, want %v", name, config["encryption_key"], want)
+				if got := preflightSettings(t, group(t, p, name))["encryption_key"]; got != want {
+					t.Errorf("the preflight of %s checks the key %v, want %v", name, got, want)
 				}
 			}
 		},
@@ -704,14 +703,10 @@ var opsCases = withProviders(map[string]opsCase{
 					t.Errorf("%s is not applied:\n%s", want, text)
 				}
 			}
-			if config := decode[values](
-				t, file(t, control, "cloud-provider", "config/preflight.json"),
-			); config["load_balancer_controller"] != true {
+			if preflightSettings(t, control)["load_balancer_controller"] != true {
 				t.Error("the preflight does not know of the controller's permissions")
 			}
-			if config := decode[values](
-				t, file(t, group(t, p, "worker"), "cloud-provider", "config/preflight.json"),
-			); config["load_balancer_controller"] != nil {
+			if preflightSettings(t, group(t, p, "worker"))["load_balancer_controller"] != nil {
 				t.Error("the preflight of workers asks for the controller's permissions")
 			}
 			checkSmokeTest(t, p, "ingress", true)
@@ -868,8 +863,7 @@ var opsCases = withProviders(map[string]opsCase{
 		for name, want := range map[string]any{
 			"control": "/var/vcap/jobs/pod-roles/config/issuer.json", "worker": nil,
 		} {
-			config := decode[values](t, file(t, group(t, p, name), "cloud-provider", "config/preflight.json"))
-			if got := config["issuer_file"]; got != want {
+			if got := preflightSettings(t, group(t, p, name))["issuer_file"]; got != want {
 				t.Errorf("the preflight of %s VMs reads %v, want %v", name, got, want)
 			}
 		}
@@ -1208,7 +1202,7 @@ func checkDriverImage(t *testing.T, p *director.Plan) {
 	if strings.Contains(apply, "packages/csi") {
 		t.Errorf("kubernetes-addons applies the definitions of snapshots, whose package is not there:\n%s", apply)
 	}
-	config := decode[values](t, file(t, control, "cloud-provider", "config/preflight.json"))
+	config := preflightSettings(t, control)
 	if fmt.Sprint(config["storage"], config["storage_parameters"]) != "true map[gold:map[storagepolicyname:Gold]]" {
 		t.Errorf("preflight.json is %v", config)
 	}
@@ -1923,6 +1917,12 @@ func group(t testing.TB, p *director.Plan, name string) *director.InstanceGroup 
 	}
 	t.Fatalf("no instance group %s", name)
 	return nil
+}
+
+// preflightSettings returns what only the provider reads of the preflight's configuration.
+func preflightSettings(t testing.TB, g *director.InstanceGroup) values {
+	t.Helper()
+	return decode[values](t, file(t, g, "cloud-provider", "config/preflight.json"))["cloud"].(values)
 }
 
 // file returns a rendered file of a job on the group's first instance.

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"kubernetes-release/cloud/aws"
 	"kubernetes-release/cloud/aws/clustertags"
+	"kubernetes-release/cloud/openstack"
 	"kubernetes-release/cloud/providers"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/generate"
@@ -324,6 +326,15 @@ func TestOffNeedsNoQuotes(t *testing.T) {
 	}
 }
 
+// readPreflight decodes preflight.json, and its section cloud into the settings of a provider.
+func readPreflight(content []byte, settings any) error {
+	config, err := preflight.ParseConfig(content)
+	if err != nil {
+		return err
+	}
+	return config.DecodeCloud(settings)
+}
+
 // OpenStack's preflight looks for rules for the ports that the deployment has. A CNI of the operator has no backend.
 func TestPreflightKnowsThePorts(t *testing.T) {
 	files := mustRender(t, "cloud-provider", inputFor(t, "cloud-provider").with(openstackLink["cloud-provider"]).
@@ -334,7 +345,8 @@ func TestPreflightKnowsThePorts(t *testing.T) {
 			"join": {"join": values{"port": 7444, "roles": []any{}}},
 			"cni":  {"cni_config": values{"name": "mine"}},
 		}))
-	config, err := preflight.ParseConfig(files["config/preflight.json"])
+	var config openstack.Settings
+	err := readPreflight(files["config/preflight.json"], &config)
 	if err != nil || config.APIPort != 8443 || config.JoinPort != 7444 || config.NodePorts != "20000-22767" ||
 		config.VXLAN {
 		t.Errorf("preflight.json is %+v, %v", config, err)
@@ -350,7 +362,8 @@ func TestPreflightKnowsThatNodesRoute(t *testing.T) {
 		link := cniLink(t)
 		link["cni"]["backend"] = backend
 		files := mustRender(t, "cloud-provider", inputFor(t, "cloud-provider").linked(link))
-		config, err := preflight.ParseConfig(files["config/preflight.json"])
+		var config aws.Settings
+		err := readPreflight(files["config/preflight.json"], &config)
 		if err != nil || config.UnencapsulatedPodNetwork != want.unencapsulated || config.PodNetwork != want.network {
 			t.Errorf("%s: preflight.json is %+v, %v", backend, config, err)
 		}
@@ -367,7 +380,8 @@ func TestPreflightKnowsClassesWithoutAZone(t *testing.T) {
 	} {
 		files := mustRender(t, "cloud-provider", inputFor(t, "cloud-provider").with(openstackLink["cloud-provider"]).
 			linked(map[string]values{"storage": {"storage_classes": []any{test.class}}}))
-		config, err := preflight.ParseConfig(files["config/preflight.json"])
+		var config openstack.Settings
+		err := readPreflight(files["config/preflight.json"], &config)
 		if err != nil || config.StorageAnyZone != test.want {
 			t.Errorf("%v: %+v, %v", test.class, config, err)
 		}
@@ -386,10 +400,9 @@ func TestCloudProviderTakesSettingsFromTheLink(t *testing.T) {
 		},
 	}
 	files := mustRender(t, "cloud-provider", input{Properties: values{"role": "worker"}}.linked(link))
-	if got := decode[values](
-		t, files["config/preflight.json"],
-	); got["provider"] != "aws" || got["role"] != "worker" || got["unencapsulated_pod_network"] != true ||
-		got["pod_network"] != "10.244.0.0/16" {
+	got := decode[values](t, files["config/preflight.json"])
+	if settings := got["cloud"].(values); got["provider"] != "aws" || got["role"] != "worker" ||
+		settings["unencapsulated_pod_network"] != true || settings["pod_network"] != "10.244.0.0/16" {
 		t.Errorf("preflight.json is %v", got)
 	}
 	if got := string(files["config/cloud.conf"]); !strings.Contains(got, "Region = r") {

@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"kubernetes-release/cloud/aws/awstest"
 	"kubernetes-release/preflight"
 )
 
@@ -190,14 +191,14 @@ var configCases = map[string]mistake{
 	},
 	"nodes open at the cluster's ports": {
 		change: rules(allows("tcp", "20000-20999", "10.0.0.0/16")),
-		config: func(c *preflight.Config) { c.NodePorts = "20000-20999" },
+		config: func(c *awstest.Config) { c.NodePorts = "20000-20999" },
 		conf:   noIngress,
 		check:  "node-ports",
 		status: preflight.Passed,
 	},
 	"nodes open at other ports than the cluster's": {
 		change: rules(allows("tcp", "30000-32767", "10.0.0.0/16")),
-		config: func(c *preflight.Config) { c.NodePorts = "20000-20999" },
+		config: func(c *awstest.Config) { c.NodePorts = "20000-20999" },
 		conf:   noIngress,
 		check:  "node-ports",
 		status: preflight.Warned,

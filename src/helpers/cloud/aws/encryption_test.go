@@ -3,11 +3,12 @@ package aws
 import (
 	"strings"
 
+	"kubernetes-release/cloud/aws/awstest"
 	"kubernetes-release/preflight"
 )
 
-func encryptedBy(key string) func(*preflight.Config) {
-	return func(c *preflight.Config) { c.EncryptionKey = key }
+func encryptedBy(key string) func(*awstest.Config) {
+	return func(c *awstest.Config) { c.EncryptionKey = key }
 }
 
 const withoutResourcePolicy = `{"__type": "AccessDeniedException", "message": "User: x is not authorized to perform: ` +

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/aws/awstest"
 	"kubernetes-release/cloud/aws/clustertags"
 	"kubernetes-release/cloud/aws/facts"
 	"kubernetes-release/cloud/aws/iampolicy"
@@ -757,20 +758,9 @@ func testProvider() *Provider {
 	}
 }
 
-// testConfig is the configuration of a run for the cluster "prod" without a retry window.
-func testConfig(role preflight.Role) preflight.Config {
-	return preflight.Config{
-		Provider:  "aws",
-		Cluster:   "prod",
-		Role:      role,
-		Mode:      preflight.ModeEnforce,
-		JoinRoles: []string{},
-	}
-}
-
 // runAgainst runs the preflight and returns its report and the machine's identity.
 func runAgainst(
-	t testing.TB, f *fakeCloud, c preflight.Config, change func(*cloud.Request),
+	t testing.TB, f *fakeCloud, c awstest.Config, change func(*cloud.Request),
 ) (*preflight.Report, *node.Identity) {
 	t.Helper()
 	f.start(t)
@@ -778,7 +768,7 @@ func runAgainst(
 }
 
 func runStarted(
-	t testing.TB, c preflight.Config, change func(*cloud.Request), timeout time.Duration,
+	t testing.TB, c awstest.Config, change func(*cloud.Request), timeout time.Duration,
 ) (*preflight.Report, *node.Identity) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
@@ -787,10 +777,10 @@ func runStarted(
 }
 
 func runWith(
-	ctx context.Context, t testing.TB, p *Provider, c preflight.Config, change func(*cloud.Request),
+	ctx context.Context, t testing.TB, p *Provider, c awstest.Config, change func(*cloud.Request),
 ) (*preflight.Report, *node.Identity) {
 	t.Helper()
-	request := cloud.Request{Config: c}
+	request := c.Request()
 	if change != nil {
 		change(&request)
 	}
@@ -799,7 +789,7 @@ func runWith(
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := preflight.NewReport(c, out.Results, started, time.Since(started))
+	r := preflight.NewReport(c.Config, out.Results, started, time.Since(started))
 	r.Node, r.Machine, r.Explanations, r.Calls = out.Identity, out.Machine, out.Explanations, out.Calls
 	return r, out.Identity
 }

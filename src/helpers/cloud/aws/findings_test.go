@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/aws/awstest"
 	"kubernetes-release/cloud/aws/checks"
 	"kubernetes-release/cloud/aws/cloudconfig"
 	"kubernetes-release/cloud/aws/clustertags"
@@ -22,7 +23,7 @@ const testKey = clustertags.Prefix + "prod"
 // mistake is one change to a working account or configuration, and what the check that it concerns must report.
 type mistake struct {
 	change func(*fakeCloud)
-	config func(*preflight.Config)
+	config func(*awstest.Config)
 	conf   string // content of the cloud controller's configuration
 	worker bool   // on a worker, else on a control VM
 
@@ -35,15 +36,15 @@ type mistake struct {
 
 func (f *fakeCloud) tagInstance(key, value string) { f.tags[key] = value }
 
-func withCheck(id string, severity preflight.Severity) func(*preflight.Config) {
-	return func(c *preflight.Config) { c.Checks = map[string]preflight.Severity{id: severity} }
+func withCheck(id string, severity preflight.Severity) func(*awstest.Config) {
+	return func(c *awstest.Config) { c.Checks = map[string]preflight.Severity{id: severity} }
 }
 
-func cloudRoutes(c *preflight.Config) { c.ConfigureCloudRoutes = true }
+func cloudRoutes(c *awstest.Config) { c.ConfigureCloudRoutes = true }
 
-func podNetwork(c *preflight.Config) { c.ConfigureCloudRoutes, c.PodNetwork = true, "10.244.0.0/16" }
+func podNetwork(c *awstest.Config) { c.ConfigureCloudRoutes, c.PodNetwork = true, "10.244.0.0/16" }
 
-func ownCNI(c *preflight.Config) { c.UnencapsulatedPodNetwork, c.PodNetwork = true, "10.244.0.0/16" }
+func ownCNI(c *awstest.Config) { c.UnencapsulatedPodNetwork, c.PodNetwork = true, "10.244.0.0/16" }
 
 // rules are the rules of the nodes' security group.
 func rules(items string) func(*fakeCloud) { return func(f *fakeCloud) { f.rules = items } }
@@ -90,7 +91,7 @@ func profileIs(name string) func(*fakeCloud) {
 	}
 }
 
-func thorough(c *preflight.Config) { c.Thorough = true }
+func thorough(c *awstest.Config) { c.Thorough = true }
 
 func denies(actions ...string) func(*fakeCloud) {
 	return func(f *fakeCloud) {
@@ -201,7 +202,7 @@ var tagCases = map[string]mistake{
 	"mode warn": {
 		worker:   true,
 		change:   func(f *fakeCloud) { delete(f.tags, testKey) },
-		config:   func(c *preflight.Config) { c.Mode = preflight.ModeWarn },
+		config:   func(c *awstest.Config) { c.Mode = preflight.ModeWarn },
 		check:    "instance-cluster-tag",
 		status:   preflight.Warned,
 		resource: testInstance,
@@ -274,7 +275,7 @@ var tagCases = map[string]mistake{
 	"long cluster name": {
 		worker: true,
 		change: func(f *fakeCloud) { f.tagInstance(clustertags.Prefix+longName, "") },
-		config: func(c *preflight.Config) { c.Cluster = longName },
+		config: func(c *awstest.Config) { c.Cluster = longName },
 		check:  "cluster-name",
 		status: preflight.Failed,
 		found:  []string{"106", "105"},
@@ -760,14 +761,14 @@ var permissionCases = map[string]mistake{
 		change: func(f *fakeCloud) {
 			f.unlessTag = map[string]string{"ec2:CreateVolume": "aws:ResourceTag/" + testKey}
 		},
-		config:   func(c *preflight.Config) { c.Storage = true },
+		config:   func(c *awstest.Config) { c.Storage = true },
 		check:    "storage-permissions",
 		status:   preflight.Failed,
 		resource: "ec2:CreateVolume",
 	},
 	"CreateTags on security groups, not on volumes": {
 		change:   func(f *fakeCloud) { f.onlyFor = map[string]string{"ec2:CreateTags": "security-group"} },
-		config:   func(c *preflight.Config) { c.Storage = true },
+		config:   func(c *awstest.Config) { c.Storage = true },
 		check:    "storage-permissions",
 		status:   preflight.Failed,
 		resource: "ec2:CreateTags",
@@ -894,7 +895,7 @@ var credentialCases = map[string]mistake{
 	},
 	"wrong profile": {
 		worker:   true,
-		config:   func(c *preflight.Config) { c.InstanceProfile = "kubernetes-worker" },
+		config:   func(c *awstest.Config) { c.InstanceProfile = "kubernetes-worker" },
 		check:    "instance-role",
 		status:   preflight.Failed,
 		resource: testInstance,
@@ -903,7 +904,7 @@ var credentialCases = map[string]mistake{
 	},
 	"right profile": {
 		worker: true,
-		config: func(c *preflight.Config) { c.InstanceProfile = "kubernetes-control" },
+		config: func(c *awstest.Config) { c.InstanceProfile = "kubernetes-control" },
 		check:  "instance-role",
 		status: preflight.Passed,
 	},
@@ -1078,7 +1079,7 @@ var instanceCases = map[string]mistake{
 		found: []string{"10.0.16.5", "10.0.16.4"}},
 	"source/destination check": {
 		worker:   true,
-		config:   func(c *preflight.Config) { c.UnencapsulatedPodNetwork = true },
+		config:   func(c *awstest.Config) { c.UnencapsulatedPodNetwork = true },
 		check:    "source-dest-check",
 		status:   preflight.Failed,
 		resource: testInstance,
@@ -1095,7 +1096,7 @@ var instanceCases = map[string]mistake{
 	"a role with another name than its profile": {
 		worker:   true,
 		change:   profileIs("other"),
-		config:   func(c *preflight.Config) { c.JoinRoles = []string{"team-a"} },
+		config:   func(c *awstest.Config) { c.JoinRoles = []string{"team-a"} },
 		check:    "node-join-role",
 		status:   preflight.Failed,
 		resource: "kubernetes-control",
@@ -1105,7 +1106,7 @@ var instanceCases = map[string]mistake{
 	"the profile's role, and a list without it": {
 		worker:   true,
 		change:   profileIs("kubernetes-control"),
-		config:   func(c *preflight.Config) { c.JoinRoles = []string{"team-a"} },
+		config:   func(c *awstest.Config) { c.JoinRoles = []string{"team-a"} },
 		check:    "node-join-role",
 		status:   preflight.Failed,
 		resource: "kubernetes-control",
@@ -1124,14 +1125,14 @@ var instanceCases = map[string]mistake{
 	"a role that is listed": {
 		worker: true,
 		change: profileIs("other"),
-		config: func(c *preflight.Config) { c.JoinRoles = []string{"kubernetes-control"} },
+		config: func(c *awstest.Config) { c.JoinRoles = []string{"kubernetes-control"} },
 		check:  "node-join-role",
 		status: preflight.Passed,
 	},
 	"nodes that do not join": {
 		worker: true,
 		change: profileIs("other"),
-		config: func(c *preflight.Config) { c.JoinRoles = nil },
+		config: func(c *awstest.Config) { c.JoinRoles = nil },
 		check:  "node-join-role",
 		status: preflight.Skipped,
 	},
@@ -1286,14 +1287,14 @@ var metadataCases = map[string]mistake{
 
 const testStorageKey = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555"
 
-func storage(c *preflight.Config) { c.Storage = true }
+func storage(c *awstest.Config) { c.Storage = true }
 
-func storageIn(zones ...string) func(*preflight.Config) {
-	return func(c *preflight.Config) { c.Storage, c.StorageZones = true, zones }
+func storageIn(zones ...string) func(*awstest.Config) {
+	return func(c *awstest.Config) { c.Storage, c.StorageZones = true, zones }
 }
 
-func storageWith(keys ...string) func(*preflight.Config) {
-	return func(c *preflight.Config) { c.Storage, c.StorageKeys = true, keys }
+func storageWith(keys ...string) func(*awstest.Config) {
+	return func(c *awstest.Config) { c.Storage, c.StorageKeys = true, keys }
 }
 
 func encryptsWith(key string, denied ...string) func(*fakeCloud) {
@@ -1620,7 +1621,7 @@ func TestFindings(t *testing.T) {
 func TestDeniedCallIsNamedOnce(t *testing.T) {
 	f := newFake()
 	denies("ec2:DescribeInstances")(f)
-	c := testConfig(preflight.Control)
+	c := awstest.NewConfig(preflight.Control)
 	storage(&c)
 	r, _ := runAgainst(t, f, c, nil)
 	var named []string
@@ -1638,7 +1639,7 @@ func (m mistake) run(t *testing.T) preflight.Result {
 	if m.change != nil {
 		m.change(f)
 	}
-	c := testConfig(preflight.Control)
+	c := awstest.NewConfig(preflight.Control)
 	if m.worker {
 		c.Role = preflight.Worker
 	}
@@ -1761,7 +1762,7 @@ func TestWrongAnswersPassNoCheck(t *testing.T) {
 		for _, action := range (iampolicy.Needs{Role: preflight.Control, Routes: true, Storage: true}).Actions() {
 			f.answers[action] = fakeAnswer{200, body}
 		}
-		config := testConfig(preflight.Control)
+		config := awstest.NewConfig(preflight.Control)
 		config.Storage = true
 		r, _ := runAgainst(t, f, config, nil)
 		for _, c := range checks.All() {
@@ -1843,7 +1844,7 @@ func TestReasonsMatchTheCloudController(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFake()
 			f.tags = test.tags
-			r, _ := runAgainst(t, f, testConfig(test.role), func(r *cloud.Request) {
+			r, _ := runAgainst(t, f, awstest.NewConfig(test.role), func(r *cloud.Request) {
 				if test.conf != "" {
 					r.Config.CloudConfigFile, r.CloudConfig = "cloud.conf", []byte(test.conf)
 				}
@@ -1860,15 +1861,15 @@ func TestReasonsMatchTheCloudController(t *testing.T) {
 // away, which stays with that role when the cloud controller assumes another one.
 func TestPolicyOfTheProfileHasStorage(t *testing.T) {
 	f := &facts.Facts{
-		Request: testConfig(preflight.Control),
-		Conf:    &cloudconfig.Config{},
-		Profile: "arn:aws:iam::123456789012:instance-profile/kubernetes-control",
+		Request:  awstest.NewConfig(preflight.Control).Config,
+		Settings: facts.Settings{Storage: true, StorageKeys: []string{testStorageKey}},
+		Conf:     &cloudconfig.Config{},
+		Profile:  "arn:aws:iam::123456789012:instance-profile/kubernetes-control",
 		Credentials: metadata.Credentials{
 			Role: "kubernetes-control",
 		},
 		Metadata: metadata.Instance{Region: "us-east-1", VPC: "vpc-1"},
 	}
-	f.Request.Storage, f.Request.StorageKeys = true, []string{testStorageKey}
 	f.ConfText = []byte("[Global]\nRoleARN = arn:aws:iam::123456789012:role/ccm\n")
 	f.Conf, f.ConfErr = cloudconfig.Parse(f.ConfText)
 	for assumed, want := range map[bool]bool{false: true, true: false} {

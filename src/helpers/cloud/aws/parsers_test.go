@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"kubernetes-release/cloud/aws/awstest"
 	"kubernetes-release/cloud/aws/clustertags"
 	"kubernetes-release/preflight"
 )
@@ -53,7 +54,7 @@ func FuzzAnswers(f *testing.F) {
 		}
 		cloud.calls = nil
 		cloud.mu.Unlock()
-		r, _ := runStarted(t, testConfig(preflight.Control), nil, 20*time.Second)
+		r, _ := runStarted(t, awstest.NewConfig(preflight.Control), nil, 20*time.Second)
 		if result(r, "instance-cluster-tag").Status == preflight.Passed &&
 			!strings.Contains(body, clustertags.Prefix+"prod") {
 			t.Errorf("the tag check passes with %q", body)
@@ -94,7 +95,7 @@ func FuzzMetadata(f *testing.F) {
 		}
 		cloud.calls = nil
 		cloud.mu.Unlock()
-		r, _ := runStarted(t, testConfig(preflight.Worker), nil, 20*time.Second)
+		r, _ := runStarted(t, awstest.NewConfig(preflight.Worker), nil, 20*time.Second)
 		if r.Node != nil && r.Node.Validate() != nil ||
 			r.Node == nil && result(r, "metadata-service").Status != preflight.Failed {
 			t.Errorf("%+v\n%s", r.Node, text(r))

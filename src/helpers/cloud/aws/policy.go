@@ -2,6 +2,7 @@ package aws
 
 import (
 	"kubernetes-release/cloud/aws/clustertags"
+	"kubernetes-release/cloud/aws/facts"
 	"kubernetes-release/cloud/aws/iampolicy"
 	"kubernetes-release/preflight"
 )
@@ -11,6 +12,9 @@ const TagPrefix = clustertags.Prefix
 
 // InlinePolicyName is the name of the generated inline policy of a role.
 const InlinePolicyName = iampolicy.InlineName
+
+// Settings are what only the preflight on AWS reads of its configuration.
+type Settings = facts.Settings
 
 // The IAM policies of the cluster's machines.
 type (

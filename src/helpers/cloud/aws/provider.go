@@ -136,11 +136,14 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 		Conf:      &cloudconfig.Config{},
 		SlowReply: cmp.Or(p.slowMetadata, metadata.SDKReplyTimeout),
 	}
+	if err := request.Config.DecodeCloud(&known.Settings); err != nil {
+		return nil, err
+	}
 	if request.CloudConfig != nil {
 		known.ConfText = request.CloudConfig
 		known.Conf, known.ConfErr = cloudconfig.Parse(request.CloudConfig)
 	}
-	if path := request.Config.IssuerFile; path != "" {
+	if path := known.Settings.IssuerFile; path != "" {
 		if known.Issuer, err = issuer.Load(path); err != nil {
 			return nil, err
 		}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/aws/awstest"
 	"kubernetes-release/cloud/aws/iampolicy"
 	"kubernetes-release/cloud/aws/metadata"
 	"kubernetes-release/internal/apiclient"
@@ -47,7 +48,7 @@ func TestCorrectAccountPasses(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s storage=%v", test.role, test.storage), func(t *testing.T) {
 			f := newFake()
-			config := testConfig(test.role)
+			config := awstest.NewConfig(test.role)
 			config.Storage = test.storage
 			r, id := runAgainst(t, f, config, nil)
 			if r.Result != preflight.RunPassed || r.Count(preflight.Warned) > 0 {
@@ -128,7 +129,7 @@ func TestIndependentCallsAreParallel(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // in case a call blocks
 		p := testProvider()
 		p.metadataTimeout = 10 * time.Second
-		if r, _ := runWith(ctx, t, p, testConfig(role), nil); r.Result != preflight.RunPassed {
+		if r, _ := runWith(ctx, t, p, awstest.NewConfig(role), nil); r.Result != preflight.RunPassed {
 			t.Errorf("%s:\n%s", role, text(r))
 		}
 		cancel()
@@ -147,7 +148,7 @@ func TestClosesConnections(t *testing.T) {
 		}
 	}
 	f.start(t)
-	runStarted(t, testConfig(preflight.Control), nil, 30*time.Second)
+	runStarted(t, awstest.NewConfig(preflight.Control), nil, 30*time.Second)
 	left := func() (n int) {
 		open.Range(func(any, any) bool { n++; return true })
 		return n
@@ -162,7 +163,7 @@ func TestClosesConnections(t *testing.T) {
 
 func TestNothingIsChanged(t *testing.T) {
 	f := newFake()
-	c := testConfig(preflight.Control)
+	c := awstest.NewConfig(preflight.Control)
 	c.ConfigureCloudRoutes, c.Thorough, c.Storage = true, true, true
 	f.defaultKey = testStorageKey
 	runAgainst(t, f, c, nil)
@@ -181,7 +182,7 @@ func TestRegistryUnreachable(t *testing.T) {
 	f.start(t)
 	p := testProvider()
 	p.Reachable = func(string) error { return errors.New("no route to host") }
-	r, _ := runWith(t.Context(), t, p, testConfig(preflight.Worker), nil)
+	r, _ := runWith(t.Context(), t, p, awstest.NewConfig(preflight.Worker), nil)
 	if got := result(
 		r, "registry-endpoint",
 	); got.Status != preflight.Warned || !strings.Contains(
@@ -226,7 +227,7 @@ func TestTokenService(t *testing.T) {
 			f := newFake()
 			f.start(t)
 			c.change(t, f)
-			r, _ := runWith(t.Context(), t, testProvider(), testConfig(preflight.Control), nil)
+			r, _ := runWith(t.Context(), t, testProvider(), awstest.NewConfig(preflight.Control), nil)
 			got := result(r, "sts-endpoint")
 			if got.Status != preflight.Failed || len(got.Findings) != 1 || r.Result != preflight.RunFailed {
 				t.Fatalf("%s", text(r))
@@ -247,7 +248,7 @@ func TestTokenService(t *testing.T) {
 	}
 	f := newFake()
 	f.start(t)
-	r, _ := runWith(t.Context(), t, testProvider(), testConfig(preflight.Worker), nil)
+	r, _ := runWith(t.Context(), t, testProvider(), awstest.NewConfig(preflight.Worker), nil)
 	if slices.ContainsFunc(r.Results, func(r preflight.Result) bool { return r.Check == "sts-endpoint" }) ||
 		f.called("sts") != 0 {
 		t.Errorf("a worker asks STS %d times: %s", f.called("sts"), text(r))
@@ -275,7 +276,7 @@ func TestAllFindingsInOneRun(t *testing.T) {
 	for i := range f.subnets {
 		f.subnets[i].tags = nil
 	}
-	r, _ := runAgainst(t, f, testConfig(preflight.Control), nil)
+	r, _ := runAgainst(t, f, awstest.NewConfig(preflight.Control), nil)
 	var failed []string
 	for _, result := range r.Results {
 		if result.Status == preflight.Failed {
@@ -325,7 +326,7 @@ func TestEventualConsistency(t *testing.T) {
 					}
 				}
 			}
-			c := testConfig(preflight.Worker)
+			c := awstest.NewConfig(preflight.Worker)
 			c.RetryWindow = duration.Duration(20 * time.Second)
 			r, _ := runAgainst(t, f, c, nil)
 			if r.Result != preflight.RunPassed {
@@ -348,7 +349,7 @@ func TestEventualConsistency(t *testing.T) {
 				}
 			}
 		}
-		c := testConfig(preflight.Worker)
+		c := awstest.NewConfig(preflight.Worker)
 		c.RetryWindow = duration.Duration(20 * time.Second)
 		if r, _ := runAgainst(t, f, c, nil); r.Result != preflight.RunPassed {
 			t.Errorf("the run did not wait for the profile:\n%s", text(r))
@@ -366,7 +367,7 @@ func TestEventualConsistency(t *testing.T) {
 				}
 			}
 		}
-		c := testConfig(preflight.Worker)
+		c := awstest.NewConfig(preflight.Worker)
 		c.RetryWindow = duration.Duration(20 * time.Second)
 		r, id := runAgainst(t, f, c, nil)
 		if r.Result != preflight.RunPassed || id.Name != "ip-10-0-16-4.ec2.internal" {
@@ -376,7 +377,7 @@ func TestEventualConsistency(t *testing.T) {
 	t.Run("the window ends", func(t *testing.T) {
 		f := newFake()
 		f.tags = nil
-		c := testConfig(preflight.Worker)
+		c := awstest.NewConfig(preflight.Worker)
 		c.RetryWindow = duration.Duration(50 * time.Millisecond)
 		r, _ := runAgainst(t, f, c, nil)
 		if r.Result != preflight.RunFailed || f.called("ec2") < 4 {
@@ -387,7 +388,7 @@ func TestEventualConsistency(t *testing.T) {
 		f := newFake()
 		f.tags = nil
 		f.dnsName = "other.internal"
-		c := testConfig(preflight.Worker)
+		c := awstest.NewConfig(preflight.Worker)
 		c.RetryWindow = duration.Duration(20 * time.Second)
 		r, _ := runAgainst(t, f, c, nil)
 		if r.Count(preflight.Failed) != 2 || f.called("ec2") != 2 {
@@ -399,7 +400,7 @@ func TestEventualConsistency(t *testing.T) {
 func TestRetriesThrottledCalls(t *testing.T) {
 	f := newFake()
 	f.throttle = map[string]int{"ec2:DescribeInstances": 8, "ec2:DescribeTags": 12}
-	r, _ := runAgainst(t, f, testConfig(preflight.Worker), nil) // regardless of the retry window, which is zero here
+	r, _ := runAgainst(t, f, awstest.NewConfig(preflight.Worker), nil) // regardless of the retry window, which is zero here
 	if r.Result != preflight.RunPassed {
 		t.Errorf("%s", text(r))
 	}
@@ -416,7 +417,7 @@ func TestRetriesThrottledCalls(t *testing.T) {
 		}
 	}
 	f.start(t)
-	r, _ = runWith(ctx, t, testProvider(), testConfig(preflight.Worker), nil)
+	r, _ = runWith(ctx, t, testProvider(), awstest.NewConfig(preflight.Worker), nil)
 	if got := result(r, "ec2-endpoint"); got.Status != preflight.Failed ||
 		!strings.Contains(got.Findings[0].Found, "RequestLimitExceeded") {
 		t.Errorf("%s", text(r))
@@ -427,7 +428,7 @@ func TestMetadataUnreachable(t *testing.T) {
 	f := newFake()
 	f.start(t)
 	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1")
-	r, id := runStarted(t, testConfig(preflight.Worker), nil, 30*time.Second)
+	r, id := runStarted(t, awstest.NewConfig(preflight.Worker), nil, 30*time.Second)
 	if got := result(
 		r, "metadata-service",
 	); got.Status != preflight.Failed || !strings.Contains(text(r), "connection refused") || id != nil ||
@@ -438,7 +439,7 @@ func TestMetadataUnreachable(t *testing.T) {
 		t.Errorf("EC2 was called")
 	}
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
-	r, _ = runStarted(t, testConfig(preflight.Worker), nil, 30*time.Second)
+	r, _ = runStarted(t, awstest.NewConfig(preflight.Worker), nil, 30*time.Second)
 	if !strings.Contains(text(r), "AWS_EC2_METADATA_DISABLED") {
 		t.Errorf("%s", text(r))
 	}
@@ -457,7 +458,7 @@ func TestMetadataReplyLost(t *testing.T) {
 	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://"+listener.Addr().String())
 	p := testProvider()
 	p.metadataTimeout = 20 * time.Millisecond
-	r, id := runWith(t.Context(), t, p, testConfig(preflight.Worker), nil)
+	r, id := runWith(t.Context(), t, p, awstest.NewConfig(preflight.Worker), nil)
 	if got := result(
 		r, "metadata-service",
 	); got.Status != preflight.Failed || !strings.Contains(text(r), "hop limit of 1") ||
@@ -471,7 +472,7 @@ func TestMetadataReplyLost(t *testing.T) {
 func TestSlowMetadata(t *testing.T) {
 	f := newFake()
 	f.delays = map[string]time.Duration{"meta-data/mac": metadata.SDKReplyTimeout + 100*time.Millisecond}
-	r, id := runAgainst(t, f, testConfig(preflight.Worker), nil)
+	r, id := runAgainst(t, f, awstest.NewConfig(preflight.Worker), nil)
 	if got := result(r, "metadata-service"); got.Status != preflight.Passed || id == nil {
 		t.Errorf("one slow answer: metadata-service is %s, identity %v:\n%s", got.Status, id, text(r))
 	}
@@ -481,7 +482,7 @@ func TestSlowMetadata(t *testing.T) {
 	}
 	p := testProvider()
 	p.slowMetadata = 20 * time.Millisecond
-	r, id = runWith(t.Context(), t, p, testConfig(preflight.Worker), nil)
+	r, id = runWith(t.Context(), t, p, awstest.NewConfig(preflight.Worker), nil)
 	if got := result(r, "metadata-service"); got.Status != preflight.Warned || id == nil {
 		t.Errorf("slow answers: metadata-service is %s, identity %v:\n%s", got.Status, id, text(r))
 	}
@@ -491,7 +492,7 @@ func TestEndpointUnreachable(t *testing.T) {
 	f := newFake()
 	f.start(t)
 	t.Setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-	r, id := runStarted(t, testConfig(preflight.Control), nil, 30*time.Second)
+	r, id := runStarted(t, awstest.NewConfig(preflight.Control), nil, 30*time.Second)
 	if got := result(
 		r, "ec2-endpoint",
 	); got.Status != preflight.Failed || !strings.Contains(text(r), "connection refused") ||
@@ -502,7 +503,7 @@ func TestEndpointUnreachable(t *testing.T) {
 
 func TestModeOff(t *testing.T) {
 	f := newFake()
-	c := testConfig(preflight.Control)
+	c := awstest.NewConfig(preflight.Control)
 	c.Mode = preflight.ModeOff
 	r, id := runAgainst(t, f, c, nil)
 	if len(r.Results) != 0 || id == nil || f.called("ec2") != 0 {
@@ -529,7 +530,7 @@ func TestStaleNode(t *testing.T) {
 	} {
 		f := newFake()
 		f.start(t)
-		c := testConfig(preflight.Worker)
+		c := awstest.NewConfig(preflight.Worker)
 		c.NodeKubeconfig = "/kubeconfig"
 		p := testProvider()
 		p.NodeProviderID = func(_ context.Context, kubeconfig, name string) (string, error) {
@@ -538,11 +539,11 @@ func TestStaleNode(t *testing.T) {
 			}
 			return test.id, test.err
 		}
-		out, err := p.Preflight(t.Context(), cloud.Request{Config: c})
+		out, err := p.Preflight(t.Context(), c.Request())
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := preflight.NewReport(c, out.Results, time.Now(), 0)
+		r := preflight.NewReport(c.Config, out.Results, time.Now(), 0)
 		if got := result(r, "stale-node"); got.Status != test.status || !strings.Contains(text(r), test.want) {
 			t.Errorf("%q, %v: %s\n%s", test.id, test.err, got.Status, text(r))
 		}
@@ -553,7 +554,7 @@ func TestStaleNode(t *testing.T) {
 func TestSparseMetadata(t *testing.T) {
 	f := newFake()
 	delete(f.metadata, "meta-data/mac")
-	r, _ := runAgainst(t, f, testConfig(preflight.Control), nil)
+	r, _ := runAgainst(t, f, awstest.NewConfig(preflight.Control), nil)
 	if r.Result != preflight.RunPassed || f.called("ec2") > 9 {
 		t.Errorf("%d calls:\n%s", f.called("ec2"), text(r))
 	}
@@ -567,7 +568,7 @@ func TestThousandsOfSubnets(t *testing.T) {
 			fakeSubnet{fmt.Sprintf("subnet-%05d", i), "us-east-1a", map[string]string{"kubernetes.io/cluster/x": "1"}},
 		)
 	}
-	r, _ := runAgainst(t, f, testConfig(preflight.Control), nil)
+	r, _ := runAgainst(t, f, awstest.NewConfig(preflight.Control), nil)
 	if r.Result != preflight.RunPassed {
 		t.Errorf("%s", text(r))
 	}
@@ -597,7 +598,7 @@ func TestEchoedSecretsAreRemoved(t *testing.T) {
 			f := newFake()
 			f.answers["ec2:DescribeTags"] = fault
 			var log bytes.Buffer
-			c := testConfig(preflight.Worker)
+			c := awstest.NewConfig(preflight.Worker)
 			c.RetryWindow = duration.Duration(20 * time.Millisecond)
 			f.start(t)
 			r, _ := runStarted(
@@ -625,7 +626,7 @@ func TestWaitingContainsNoSecret(t *testing.T) {
 	f := newFake()
 	f.tags = map[string]string{testSecret: "", "Name": "worker"}
 	var log bytes.Buffer
-	c := testConfig(preflight.Worker)
+	c := awstest.NewConfig(preflight.Worker)
 	c.RetryWindow = duration.Duration(20 * time.Millisecond)
 	f.start(t)
 	runStarted(
@@ -642,7 +643,7 @@ func TestReportsContainNoSecret(t *testing.T) {
 	f := newFake()
 	f.tags = nil
 	f.denied["ec2:DescribeSubnets"] = true
-	r, _ := runAgainst(t, f, testConfig(preflight.Control), nil)
+	r, _ := runAgainst(t, f, awstest.NewConfig(preflight.Control), nil)
 	path := filepath.Join(t.TempDir(), "report.json")
 	if err := r.WriteFile(path); err != nil {
 		t.Fatal(err)

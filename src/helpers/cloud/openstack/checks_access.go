@@ -189,7 +189,7 @@ func checkCatalog(f *facts) preflight.Outcome {
 	for kind, err := range f.endpoints {
 		switch {
 		case err == nil || kind == "load-balancer" && !f.config.balancers() ||
-			kind == "block-storage" && !f.request.Storage:
+			kind == "block-storage" && !f.settings.Storage:
 		case errors.As(err, new(*gophercloud.ErrEndpointNotFound)):
 			missing = append(missing, "no endpoint of "+kind)
 		default:

@@ -131,9 +131,9 @@ func checkGroupNodes(f *facts) preflight.Outcome {
 		what     string
 	}
 	ports := []port{
-		{"tcp", f.request.APIPort, "API"}, {"tcp", f.request.JoinPort, "nodes join"}, {"tcp", 10250, "kubelet"},
+		{"tcp", f.settings.APIPort, "API"}, {"tcp", f.settings.JoinPort, "nodes join"}, {"tcp", 10250, "kubelet"},
 	}
-	if f.request.VXLAN {
+	if f.settings.VXLAN {
 		ports = append(ports, port{"udp", 8472, "pod network"})
 	}
 	var blocked []string
@@ -175,7 +175,7 @@ func checkGroupPorts(f *facts) preflight.Outcome {
 	if err != nil || !network.Addr().Is4() {
 		return skipped("the subnet is %s", f.subnet.CIDR)
 	}
-	first, last, known := f.request.NodePortRange()
+	first, last, known := f.settings.NodePorts.Ports()
 	if !known {
 		return skipped("the ports of Services on nodes are not known")
 	}

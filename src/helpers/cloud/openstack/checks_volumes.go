@@ -57,7 +57,7 @@ func (g *gatherer) cinder() {
 // noVolumes is the outcome of checks of volumes where nothing was asked.
 func (f *facts) noVolumes() (preflight.Outcome, bool) {
 	switch {
-	case !f.request.Storage:
+	case !f.settings.Storage:
 		return skipped("the deployment has no job cinder-csi-controller"), true
 	case f.tokenErr != nil:
 		return skipped("there is no token"), true
@@ -79,11 +79,11 @@ func checkVolumeTypes(f *facts) preflight.Outcome {
 	if f.volumes.typesErr != nil {
 		return unknown("the list of volume types", f.volumes.typesErr)
 	}
-	missing := slices.DeleteFunc(slices.Clone(f.request.StorageTypes), func(name string) bool {
+	missing := slices.DeleteFunc(slices.Clone(f.settings.StorageTypes), func(name string) bool {
 		return slices.Contains(f.volumes.types, name)
 	})
 	if len(missing) == 0 {
-		return passed("%s", strings.Join(f.request.StorageTypes, ", "))
+		return passed("%s", strings.Join(f.settings.StorageTypes, ", "))
 	}
 	return found(preflight.Finding{
 		Resource: "storage_classes of job cinder-csi-controller", Wanted: "volume types of the project",
@@ -102,11 +102,11 @@ func checkVolumeZones(f *facts) preflight.Outcome {
 	if f.volumes.zonesErr != nil {
 		return unknown("the availability zones of Cinder", f.volumes.zonesErr)
 	}
-	wanted := slices.Clone(f.request.StorageZones)
+	wanted := slices.Clone(f.settings.StorageZones)
 	// With ignore-volume-az too, the driver asks Cinder for the zone of the pod's node if the class has none
 	// (CreateVolume in pkg/csi/cinder/controllerserver.go of cloud-provider-openstack).
 	ignored := f.config.get("BlockStorage", "ignore-volume-az") == "true"
-	ofNode := (f.request.StorageAnyZone || !ignored) && !slices.Contains(wanted, f.metadata.Zone)
+	ofNode := (f.settings.StorageAnyZone || !ignored) && !slices.Contains(wanted, f.metadata.Zone)
 	if ofNode {
 		wanted = append(wanted, f.metadata.Zone)
 	}

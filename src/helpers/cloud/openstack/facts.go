@@ -47,8 +47,9 @@ type network struct {
 
 // facts are what one round knows. A source that failed has its error here.
 type facts struct {
-	request preflight.Config
-	now     time.Time
+	request  preflight.Config
+	settings Settings
+	now      time.Time
 
 	metadata    metadata
 	metadataErr error
@@ -137,7 +138,7 @@ func (g *gatherer) gather(file string) {
 	if g.config.balancers() && g.request.Thorough {
 		g.leftBehind, g.leftBehindErr = g.sweep()
 	}
-	if g.request.Storage {
+	if g.settings.Storage {
 		g.cinder()
 	}
 }

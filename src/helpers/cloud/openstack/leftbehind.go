@@ -18,10 +18,10 @@ import (
 
 // sweep looks for what is left behind. It lists the cluster's objects as the kubelet, which may list Services.
 func (g *gatherer) sweep() ([]leftbehind.Thing, error) {
-	if g.request.NodeKubeconfig == "" {
+	if g.settings.NodeKubeconfig == "" {
 		return nil, errors.New("there is no kubeconfig")
 	}
-	list, err := owners.As(g.request.NodeKubeconfig)
+	list, err := owners.As(g.settings.NodeKubeconfig)
 	if err != nil {
 		return nil, err
 	}

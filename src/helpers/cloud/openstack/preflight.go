@@ -27,6 +27,10 @@ func (*Provider) Checks() []preflight.Check {
 // Preflight implements cloud.Checker. Workers ask the metadata service only, because they have no credential. What may
 // end by itself is asked again until the retry window ends.
 func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud.Outcome, error) {
+	var settings Settings
+	if err := request.Config.DecodeCloud(&settings); err != nil {
+		return nil, err
+	}
 	secrets := &preflight.Secrets{}
 	log := secrets.Logger(request.Logger())
 	outcome := &cloud.Outcome{}
@@ -34,7 +38,7 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 	deadline := p.now().Add(time.Duration(request.Config.RetryWindow))
 	pause := &preflight.Backoff{First: time.Second, Limit: 8 * time.Second}
 	for {
-		f := p.round(ctx, request, secrets, calls)
+		f := p.round(ctx, request, settings, secrets, calls)
 		if f.metadataErr == nil && outcome.Identity == nil {
 			id := f.metadata.identity(request.Config.VM)
 			outcome.Identity, outcome.Machine = &id, f.metadata.UUID
@@ -63,9 +67,10 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 
 // round asks everything once.
 func (p *Provider) round(
-	ctx context.Context, request cloud.Request, secrets *preflight.Secrets, calls map[preflight.Calls]int,
+	ctx context.Context, request cloud.Request, settings Settings, secrets *preflight.Secrets,
+	calls map[preflight.Calls]int,
 ) *facts {
-	f := &facts{request: request.Config}
+	f := &facts{request: request.Config, settings: settings}
 	calls[preflight.Calls{Service: "metadata", Action: "GET meta_data.json"}]++
 	f.metadata, f.metadataErr = readMetadata(ctx, cmp.Or(p.MetadataEndpoint, service.Service))
 	f.now = p.now() // before the requests, which can take longer than clocks may differ

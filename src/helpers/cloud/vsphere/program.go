@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"kubernetes-release/cloud/vsphere/checks"
 	"kubernetes-release/cloud/vsphere/dmi"
 	"kubernetes-release/internal/bosh"
 	"kubernetes-release/internal/strictjson"
@@ -35,8 +36,9 @@ const (
 
 // Question asks for the results of the checks that ask vCenter.
 type Question struct {
-	Config  preflight.Config `json:"config"`
-	Machine dmi.Machine      `json:"machine"`
+	Config   preflight.Config `json:"config"`
+	Settings checks.Settings  `json:"settings"`
+	Machine  dmi.Machine      `json:"machine"`
 	// MachineError says why Machine is empty.
 	MachineError string `json:"machine_error"`
 	// File is the configuration of the cloud controller.

@@ -58,6 +58,9 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 	}
 	id := vm.Identity()
 	facts := &checks.Facts{Request: request.Config}
+	if err := request.Config.DecodeCloud(&facts.Settings); err != nil {
+		return nil, err
+	}
 	if facts.Machine, facts.MachineErr = dmi.Read(cmp.Or(p.Root, "/")); facts.MachineErr == nil {
 		id.ProviderID = ProviderID(facts.Machine.UUID)
 	}
@@ -92,7 +95,7 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 // ask has the job's program run the checks that ask vCenter. Without the job nothing is asked, which the report says.
 func (p *Provider) ask(ctx context.Context, facts *checks.Facts, request cloud.Request) (*cloud.Outcome, error) {
 	question := Question{
-		Config: request.Config, Machine: facts.Machine,
+		Config: request.Config, Settings: facts.Settings, Machine: facts.Machine,
 		File: request.Config.CloudConfigFile,
 	}
 	if facts.MachineErr != nil {

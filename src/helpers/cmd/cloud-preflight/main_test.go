@@ -81,9 +81,20 @@ func TestCouldNotRun(t *testing.T) {
 			`check "clock" is set to "no"; allowed are fail, warn and off. Known checks`[:50],
 		},
 		"unknown key": {replace(`"mode"`, `"modus"`), nil, `"modus"`},
-		"mode":        {replace("enforce", "on"), nil, `mode "on" is not one of`},
-		"role":        {replace(`"control"`, `"master"`), nil, `role "master" is not one of control, worker`},
-		"window":      {replace("0s", "soon"), nil, `"soon" is not a duration`},
+		"unknown key of the provider": {
+			replace(`{}`, `{}, "cloud": {"storage_zone": []}`), nil,
+			`preflight.json: cloud: unknown field "storage_zone"; did you mean storage_zones?`,
+		},
+		"value of the provider": {
+			replace(`{}`, `{}, "cloud": {"pod_network": "fd00::/64"}`), nil,
+			`pod_network "fd00::/64" is not an IPv4 network such as 10.244.0.0/16`,
+		},
+		"provider that reads nothing": {
+			replace(`"aws"`, `"gce", "cloud": {"storage": true}`), nil, `cloud: unknown field "storage"`,
+		},
+		"mode":   {replace("enforce", "on"), nil, `mode "on" is not one of`},
+		"role":   {replace(`"control"`, `"master"`), nil, `role "master" is not one of control, worker`},
+		"window": {replace("0s", "soon"), nil, `"soon" is not a duration`},
 		"provider removed": {
 			replace(`"aws"`, `"photon"`), nil,
 			`cloud provider "photon" cannot be used: Kubernetes removed the built-in provider in 1.16`,

@@ -22,8 +22,9 @@ import (
 const (
 	// Path is the path of the endpoint.
 	Path = "/v1/join"
-	// MaxRequest and MaxResponse limit bodies, in bytes. A request has about 3 KB, most of it a session token.
-	MaxRequest  = 32 << 10
+	// MaxRequest limits the body of a request, in bytes. It has about 3 KB, most of it a session token.
+	MaxRequest = 32 << 10
+	// MaxResponse limits the body of a response, in bytes.
 	MaxResponse = 64 << 10
 
 	// Timeout limits one request.

@@ -73,7 +73,8 @@ func (o Options) run(ctx context.Context, registry *cloud.Registry) (*preflight.
 		outcome, err = o.check(ctx, checker, config, log)
 	} else {
 		log.Info(notice)
-		if provider != nil && o.NodeIdentity != "" {
+		err = config.DecodeCloud(&struct{}{}) // nothing reads it
+		if err == nil && provider != nil && o.NodeIdentity != "" {
 			outcome.Identity, err = o.identify(ctx, provider, config)
 		}
 	}

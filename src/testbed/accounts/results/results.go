@@ -16,7 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/aws"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/accounts"
@@ -114,11 +113,11 @@ func (c *Checker) PreflightIn(
 		LocalAddresses: func() ([]netip.Addr, error) { return []netip.Addr{address}, nil },
 	}
 	started := time.Now()
-	out, err := provider.Preflight(ctx, cloud.Request{Config: a.Config})
+	out, err := provider.Preflight(ctx, a.Config.Request())
 	if err != nil {
 		return nil, err
 	}
-	r := preflight.NewReport(a.Config, out.Results, started, time.Since(started))
+	r := preflight.NewReport(a.Config.Config, out.Results, started, time.Since(started))
 	r.Node, r.Machine, r.Explanations, r.Calls = out.Identity, out.Machine, out.Explanations, out.Calls
 	return r, nil
 }

@@ -192,7 +192,7 @@ func fixRouteTable(f *facts.Facts) preflight.Fix {
 }
 
 func checkRouteTable(f *facts.Facts) preflight.Outcome {
-	if !f.Request.ConfigureCloudRoutes {
+	if !f.Settings.ConfigureCloudRoutes {
 		return skipped("the cloud controller writes no pod routes (configure_cloud_routes is false)")
 	}
 	if f.MetadataErr != nil || f.RoutesErr != nil {

@@ -116,7 +116,7 @@ func checkProfile(f *facts.Facts) preflight.Outcome {
 	if f.ProfileErr != nil {
 		seen = f.ProfileErr.Error()
 	}
-	wanted := cmp.Or(f.Request.InstanceProfile, f.WantedProfile())
+	wanted := cmp.Or(f.Settings.InstanceProfile, f.WantedProfile())
 	fix := []preflight.Fix{
 		fixes.ByCommand(
 			"associate the instance profile",
@@ -142,26 +142,26 @@ func checkProfile(f *facts.Facts) preflight.Outcome {
 }
 
 func checkInstanceRole(f *facts.Facts) preflight.Outcome {
-	if f.Request.InstanceProfile == "" {
+	if f.Settings.InstanceProfile == "" {
 		return skipped("preflight.instance_profile is not set")
 	}
 	if f.ProfileErr != nil || f.Profile == "" {
 		return skipped("there is no instance profile (see instance-profile)")
 	}
 	name := f.ProfileName()
-	if name == f.Request.InstanceProfile || f.Profile == f.Request.InstanceProfile {
+	if name == f.Settings.InstanceProfile || f.Profile == f.Settings.InstanceProfile {
 		return passed("%s", name)
 	}
 	return found(preflight.Finding{
 		Resource: f.InstanceID(),
-		Wanted:   "instance profile " + f.Request.InstanceProfile,
+		Wanted:   "instance profile " + f.Settings.InstanceProfile,
 		Found:    "instance profile " + name,
 		Why: "The role of another profile lacks permissions that this machine requires, or has permissions that " +
 			"it must not have.",
 		Eventual: true,
 		Fix: []preflight.Fix{
-			fixes.ReplaceProfile(f, "associate the configured instance profile", f.Request.InstanceProfile),
-			fixes.InExtension(f, "iam_instance_profile: "+f.Request.InstanceProfile)},
+			fixes.ReplaceProfile(f, "associate the configured instance profile", f.Settings.InstanceProfile),
+			fixes.InExtension(f, "iam_instance_profile: "+f.Settings.InstanceProfile)},
 	})
 }
 

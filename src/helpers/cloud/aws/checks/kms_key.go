@@ -26,7 +26,7 @@ var _ = register(Check{
 })
 
 func checkKMSKey(f *facts.Facts) preflight.Outcome {
-	name := f.Request.EncryptionKey
+	name := f.Settings.EncryptionKey
 	if name == "" {
 		return skipped("Secrets are not encrypted with KMS")
 	}

@@ -91,7 +91,7 @@ var _ = register(Check{
 // checkJoinRole: a machine proves who it is with its role, which must be listed, or without a list have the name of its
 // instance profile (see Admit).
 func checkJoinRole(f *facts.Facts) preflight.Outcome {
-	role, profile, listed := f.Credentials.Role, f.ProfileName(), f.Request.JoinRoles
+	role, profile, listed := f.Credentials.Role, f.ProfileName(), f.Settings.JoinRoles
 	switch {
 	case listed == nil:
 		return skipped("the deployment has no job kubelet-csr-approver")

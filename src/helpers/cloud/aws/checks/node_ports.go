@@ -33,7 +33,7 @@ type nodePorts struct {
 
 // nodePortsOf returns Kubernetes' default range if the cluster's is not known.
 func nodePortsOf(f *facts.Facts) nodePorts {
-	first, last, known := f.Request.NodePortRange()
+	first, last, known := f.Settings.NodePorts.Ports()
 	if !known {
 		first, last = resource.FirstNodePort, resource.LastNodePort
 	}

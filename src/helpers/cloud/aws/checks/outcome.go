@@ -80,7 +80,7 @@ func onChoice(
 func onStorage(run func(*facts.Facts) preflight.Outcome) func(*facts.Facts) preflight.Outcome {
 	return func(f *facts.Facts) preflight.Outcome {
 		switch {
-		case !f.Request.Storage:
+		case !f.Settings.Storage:
 			return skipped("there is no storage")
 		case f.AssumesRole():
 			return skipped(

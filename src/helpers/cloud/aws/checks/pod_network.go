@@ -18,7 +18,7 @@ var _ = register(Check{
 	Roles:    both,
 	section:  sectionSubnets,
 	warnsIf:  "`configure_cloud_routes` is not set: a CNI of your own may use other addresses",
-	advisory: func(f *facts.Facts) bool { return !f.Request.ConfigureCloudRoutes },
+	advisory: func(f *facts.Facts) bool { return !f.Settings.ConfigureCloudRoutes },
 	Needs:    facts.FromGroups,
 	run:      checkPodIngress,
 	fix:      "`aws ec2 authorize-security-group-ingress --protocol all --cidr POD_NETWORK`.",
@@ -39,24 +39,24 @@ func checkPodIngress(f *facts.Facts) preflight.Outcome {
 		ids = append(ids, g.ID)
 	}
 	rules := ingressOf(f.Groups)
-	pods := netip.MustParsePrefix(f.Request.PodNetwork).Masked() // it is validated
-	admitted := func(admits func(resource.Rules) bool) bool {    // port 0 is not used
+	pods := netip.MustParsePrefix(f.Settings.PodNetwork).Masked() // it is validated
+	admitted := func(admits func(resource.Rules) bool) bool {     // port 0 is not used
 		return rules.Each("tcp", 1, 65535, admits) && rules.Each("udp", 1, 65535, admits)
 	}
 	covered := func(r resource.Rules) bool { return resource.Cover(r.Networks(), pods) }
 	switch {
 	case admitted(covered):
-		return passed("%s", f.Request.PodNetwork)
+		return passed("%s", f.Settings.PodNetwork)
 	case len(ids) == 0:
 		return instanceMissing(f)
 	case admitted(func(r resource.Rules) bool { return covered(r) || len(r.Lists()) > 0 }):
 		return skipped(
-			"what is in %s is not read; it must contain %s", strings.Join(rules.Lists(), ", "), f.Request.PodNetwork,
+			"what is in %s is not read; it must contain %s", strings.Join(rules.Lists(), ", "), f.Settings.PodNetwork,
 		)
 	}
 	allow := fixes.AWS(f,
 		"ec2", "authorize-security-group-ingress", "--group-id", fixes.Word(f.ManagedGroup(ids), "group"), "--protocol",
-		"all", "--cidr", f.Request.PodNetwork,
+		"all", "--cidr", f.Settings.PodNetwork,
 	)
 	fix := fixes.ByCommand("allow the pod network to connect to the nodes", allow)
 	if f.GroupsErr == nil && f.ManagedGroup(ids) == "" {
@@ -64,7 +64,7 @@ func checkPodIngress(f *facts.Facts) preflight.Outcome {
 	}
 	return found(preflight.Finding{
 		Resource: strings.Join(ids, ", "),
-		Wanted:   "a rule that allows all traffic from " + f.Request.PodNetwork,
+		Wanted:   "a rule that allows all traffic from " + f.Settings.PodNetwork,
 		Found:    "none",
 		Why: "AWS drops what pods send to this node and its pods: a rule that names the group does not apply to " +
 			"addresses of pods.",

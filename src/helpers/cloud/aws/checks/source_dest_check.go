@@ -17,7 +17,7 @@ var _ = register(Check{
 	Roles:    both,
 	section:  sectionCloudConfig,
 	warnsIf:  "`configure_cloud_routes` is set: the cloud controller turns it off itself",
-	advisory: func(f *facts.Facts) bool { return f.Request.ConfigureCloudRoutes },
+	advisory: func(f *facts.Facts) bool { return f.Settings.ConfigureCloudRoutes },
 	Needs:    facts.FromInstance,
 	run:      checkSourceDest,
 	fix: "`source_dest_check: false` in the VM extension; for the running VM `aws ec2 " +
@@ -25,7 +25,7 @@ var _ = register(Check{
 })
 
 func checkSourceDest(f *facts.Facts) preflight.Outcome {
-	if !f.Request.UnencapsulatedPodNetwork && !f.Request.ConfigureCloudRoutes {
+	if !f.Settings.UnencapsulatedPodNetwork && !f.Settings.ConfigureCloudRoutes {
 		return passed("the pod network is encapsulated")
 	}
 	if f.Instance == nil {

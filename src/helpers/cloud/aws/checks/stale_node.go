@@ -40,7 +40,7 @@ func checkStaleNode(f *facts.Facts) preflight.Outcome {
 		name, want, name,
 	)
 	switch {
-	case f.Request.NodeKubeconfig == "", errors.Is(f.NodeErr, fs.ErrNotExist):
+	case f.Settings.NodeKubeconfig == "", errors.Is(f.NodeErr, fs.ErrNotExist):
 		return skipped("a machine that has not joined cannot read its Node; %s", compare)
 	case errors.Is(f.NodeErr, apiclient.ErrNoNode):
 		return passed("there is no Node yet")

@@ -104,7 +104,7 @@ func deniedLimits(f *facts.Facts) []preflight.Finding {
 }
 
 func checkStorageZones(f *facts.Facts) preflight.Outcome {
-	if len(f.Request.StorageZones) == 0 {
+	if len(f.Settings.StorageZones) == 0 {
 		return passed("no StorageClass names zones")
 	}
 	if f.ZonesErr != nil {
@@ -116,7 +116,7 @@ func checkStorageZones(f *facts.Facts) preflight.Outcome {
 	}
 	slices.Sort(known)
 	var findings []preflight.Finding
-	for _, name := range f.Request.StorageZones {
+	for _, name := range f.Settings.StorageZones {
 		switch {
 		case !slices.Contains(known, name):
 			findings = append(findings, preflight.Finding{
@@ -143,7 +143,7 @@ func checkStorageZones(f *facts.Facts) preflight.Outcome {
 	if len(findings) > 0 {
 		return found(findings...)
 	}
-	return passed("%s", strings.Join(f.Request.StorageZones, ", "))
+	return passed("%s", strings.Join(f.Settings.StorageZones, ", "))
 }
 
 func checkStorageAttachments(f *facts.Facts) preflight.Outcome {

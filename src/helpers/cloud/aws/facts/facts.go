@@ -27,7 +27,7 @@ const NoMetadata = "instance metadata does not answer"
 
 // PodsRouted reports whether packets leave machines with the addresses of pods.
 func (f *Facts) PodsRouted() bool {
-	return f.Request.PodNetwork != "" && (f.Request.UnencapsulatedPodNetwork || f.Request.ConfigureCloudRoutes)
+	return f.Settings.PodNetwork != "" && (f.Settings.UnencapsulatedPodNetwork || f.Settings.ConfigureCloudRoutes)
 }
 
 // NeedsRules reports whether checks look at the rules of the instance's security groups, and not only at their tags.
@@ -71,6 +71,7 @@ const VolumeLimits = "ec2:CreateVolume for limits"
 // empty.
 type Facts struct {
 	Request  preflight.Config
+	Settings Settings
 	Conf     *cloudconfig.Config // never nil
 	ConfErr  error
 	ConfText []byte

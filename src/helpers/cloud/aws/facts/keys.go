@@ -18,7 +18,7 @@ var keyName = regexp.MustCompile(
 
 // Keys are the customer managed keys that volumes are encrypted with, as they are named.
 func (f *Facts) Keys() []string {
-	keys := slices.Clone(f.Request.StorageKeys)
+	keys := slices.Clone(f.Settings.StorageKeys)
 	if f.Encryption.ByDefault {
 		keys = append(keys, f.Encryption.Key)
 	}

@@ -21,13 +21,13 @@ func (f *Facts) PolicyOptions(assumed bool) iampolicy.Options {
 		Role:        f.Request.Role,
 		Cluster:     f.Cluster(),
 		Partition:   arn.PartitionOf(f.Region()).Name,
-		CloudRoutes: f.Request.ConfigureCloudRoutes,
-		Storage:     f.Request.Storage && f.IsControl() && !assumed,
+		CloudRoutes: f.Settings.ConfigureCloudRoutes,
+		Storage:     f.Settings.Storage && f.IsControl() && !assumed,
 		Keys:        f.KeyARNs(),
 		Secrets:     f.SecretKeys(assumed),
 		RoleName:    f.MachineRole(),
 
-		LoadBalancerController: f.Request.LoadBalancerController && !assumed,
+		LoadBalancerController: f.Settings.LoadBalancerController && !assumed,
 		Published:              f.Published(assumed),
 	}
 	if own, known := f.MachineIdentity(); known {
@@ -58,7 +58,7 @@ func (f *Facts) RoleName() string {
 // WantedProfile is the name of the instance profile that this machine should have. docs/aws.md gives roles the same
 // names.
 func (f *Facts) WantedProfile() string {
-	name := cmp.Or(f.Request.InstanceProfile, f.Profile, iampolicy.DefaultRoleName(f.Request.Role))
+	name := cmp.Or(f.Settings.InstanceProfile, f.Profile, iampolicy.DefaultRoleName(f.Request.Role))
 	return name[strings.LastIndex(name, "/")+1:]
 }
 
@@ -99,12 +99,12 @@ func (f *Facts) AssumedIdentity() CallingRole {
 func (f *Facts) PolicyNeeds() iampolicy.Needs {
 	return iampolicy.Needs{
 		Role:    f.Request.Role,
-		Routes:  f.Request.ConfigureCloudRoutes,
+		Routes:  f.Settings.ConfigureCloudRoutes,
 		Storage: f.Storage(),
 		Keys:    f.KeyARNs(),
 		Conf:    *f.Conf,
 		// With RoleARN all questions are asked as the role that the cloud controller assumes.
-		LoadBalancerController: f.Request.LoadBalancerController && !f.AssumesRole(),
+		LoadBalancerController: f.Settings.LoadBalancerController && !f.AssumesRole(),
 		Published:              f.Published(f.AssumesRole()),
 	}
 }
@@ -118,11 +118,11 @@ func (f *Facts) Published(assumed bool) []string {
 }
 
 // Storage reports whether the EBS CSI driver runs on this machine, with permissions that can be checked.
-func (f *Facts) Storage() bool { return f.Request.Storage && f.IsControl() && !f.AssumesRole() }
+func (f *Facts) Storage() bool { return f.Settings.Storage && f.IsControl() && !f.AssumesRole() }
 
 // KeyARNs are those of the keys, except of aliases that KMS did not resolve.
 func (f *Facts) KeyARNs() []string {
-	if !f.Request.Storage || !f.IsControl() {
+	if !f.Settings.Storage || !f.IsControl() {
 		return nil
 	}
 	var arns []string

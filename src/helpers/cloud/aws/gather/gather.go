@@ -109,10 +109,10 @@ func (g *Gatherer) Gather(ctx context.Context, wanted facts.Source, deadline tim
 	node := make(chan struct{})
 	go func() {
 		defer close(node)
-		if wanted&facts.FromNode != 0 && f.MetadataErr == nil && f.Request.NodeKubeconfig != "" {
+		if wanted&facts.FromNode != 0 && f.MetadataErr == nil && f.Settings.NodeKubeconfig != "" {
 			f.NodeProviderID, f.NodeErr = g.environment.NodeProviderID(
 				ctx,
-				f.Request.NodeKubeconfig,
+				f.Settings.NodeKubeconfig,
 				f.Metadata.Hostname,
 			)
 		}
@@ -254,7 +254,7 @@ func (g *Gatherer) gatherEC2(ctx context.Context, wanted facts.Source) {
 		f.KeyAnswers = g.describeKeys(ctx)
 	}
 	// Pod routes are tested on the table that the cloud controller writes them to.
-	if ask(facts.FromRouteTables, preflight.Control) && f.Request.ConfigureCloudRoutes {
+	if ask(facts.FromRouteTables, preflight.Control) && f.Settings.ConfigureCloudRoutes {
 		f.RouteTables, f.RoutesErr = g.describeClusterTables(ctx)
 	}
 	tasks := []func() error{}
@@ -285,7 +285,7 @@ func (g *Gatherer) gatherEC2(ctx context.Context, wanted facts.Source) {
 		func() { f.Machines, f.MachinesErr = g.api.DescribeMachines(ctx, f.TagKey(), f.Storage()) },
 	)
 	add(ask(facts.FromEncryption, preflight.Control) && f.AsksEncryptionKey(), func() {
-		f.EncryptionUse.Action, f.EncryptionUse.Err = g.own.UseKey(ctx, f.Request.EncryptionKey, f.Cluster())
+		f.EncryptionUse.Action, f.EncryptionUse.Err = g.own.UseKey(ctx, f.Settings.EncryptionKey, f.Cluster())
 	})
 	// In a deployment, pre-start of job pod-roles publishes at the same time, and verifies what it has published.
 	add(ask(facts.FromIssuer, preflight.Control) && f.Issuer != nil && f.Request.Thorough, func() {
@@ -317,10 +317,10 @@ func (g *Gatherer) gatherEC2(ctx context.Context, wanted facts.Source) {
 // sweep looks for what is left behind. It lists the cluster's objects as the kubelet, which may list Services, or as
 // the AWS Load Balancer Controller, which may list its Ingresses and Gateways too, the latter where it serves them.
 func (g *Gatherer) sweep(ctx context.Context, vpc string, groups []string) ([]leftbehind.Thing, error) {
-	r := g.Facts.Request
-	path, others := r.NodeKubeconfig, []owners.Kind(nil)
-	if r.LoadBalancerKubeconfig != "" {
-		path, others = r.LoadBalancerKubeconfig, []owners.Kind{owners.Ingresses, owners.Gateways}
+	settings := g.Facts.Settings
+	path, others := settings.NodeKubeconfig, []owners.Kind(nil)
+	if settings.LoadBalancerKubeconfig != "" {
+		path, others = settings.LoadBalancerKubeconfig, []owners.Kind{owners.Ingresses, owners.Gateways}
 	}
 	switch {
 	case vpc == "":
@@ -332,7 +332,7 @@ func (g *Gatherer) sweep(ctx context.Context, vpc string, groups []string) ([]le
 	if err != nil {
 		return nil, err
 	}
-	cluster := leftbehind.Cluster{Name: r.Cluster, VPC: vpc, Groups: groups}
+	cluster := leftbehind.Cluster{Name: g.Facts.Cluster(), VPC: vpc, Groups: groups}
 	return leftbehind.Sweep(ctx, g.api, list, cluster, g.environment.Now())
 }
 

@@ -20,7 +20,8 @@ func FuzzProfileARN(f *testing.F) {
 			Conf:        &cloudconfig.Config{},
 			Profile:     profile,
 			Credentials: metadata.Credentials{Role: "r"},
-			Request:     preflight.Config{Cluster: "prod", Role: preflight.Control, ConfigureCloudRoutes: true},
+			Request:     preflight.Config{Cluster: "prod", Role: preflight.Control},
+			Settings:    facts.Settings{ConfigureCloudRoutes: true},
 		}
 		asked, known := facts.MachineIdentity()
 		if !known {

@@ -53,7 +53,7 @@ func (g *Gatherer) permissionProbes(vpcID string, groupIDs []string) []attempt {
 				"ec2:AuthorizeSecurityGroupIngress",
 			)
 		}
-		if !f.Conf.NoIngressManagement && (!f.Request.ConfigureCloudRoutes || f.Request.Thorough) {
+		if !f.Conf.NoIngressManagement && (!f.Settings.ConfigureCloudRoutes || f.Request.Thorough) {
 			add(
 				group,
 				func(ctx context.Context) error { return g.api.TryRevokeIngress(ctx, group) },
@@ -61,7 +61,7 @@ func (g *Gatherer) permissionProbes(vpcID string, groupIDs []string) []attempt {
 			)
 		}
 	}
-	if table := f.ClusterTable(); table != nil && f.Request.ConfigureCloudRoutes {
+	if table := f.ClusterTable(); table != nil && f.Settings.ConfigureCloudRoutes {
 		add(
 			table.ID,
 			func(ctx context.Context) error { return g.api.TryCreateRoute(ctx, table.ID, f.InstanceID()) },
@@ -69,7 +69,7 @@ func (g *Gatherer) permissionProbes(vpcID string, groupIDs []string) []attempt {
 		)
 	}
 	if f.Storage() {
-		zone, encrypted, volumes := f.Metadata.Zone, !f.Request.StorageUnencrypted, "volumes in "
+		zone, encrypted, volumes := f.Metadata.Zone, !f.Settings.StorageUnencrypted, "volumes in "
 		if !encrypted {
 			volumes = "unencrypted volumes in "
 		}
@@ -89,7 +89,7 @@ func (g *Gatherer) permissionProbes(vpcID string, groupIDs []string) []attempt {
 			id, func(ctx context.Context) error { return g.api.TryDescribeTopology(ctx, id) },
 			"ec2:DescribeInstanceTopology",
 		)
-		if f.Request.ConfigureCloudRoutes {
+		if f.Settings.ConfigureCloudRoutes {
 			add(
 				id,
 				func(ctx context.Context) error { return g.api.TryDisableSourceDestCheck(ctx, id) },

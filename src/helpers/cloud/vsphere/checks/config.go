@@ -60,8 +60,8 @@ type Labels struct {
 // Nodes says which of a VM's addresses the controller takes, such as internalNetworkSubnetCidr.
 type Nodes map[string]string
 
-// Settings are what the configuration says for its only vCenter.
-type Settings struct {
+// Connection is what the configuration says for its only vCenter.
+type Connection struct {
 	VCenter VCenter
 	Labels  Labels
 	Nodes   Nodes
@@ -72,14 +72,14 @@ var errUnsupported = errors.New("not supported")
 
 // ParseConfig reads the configuration, with the values of global where the only vCenter has none of its own, as the
 // controller completes them (validateConfig in pkg/common/config/config_yaml.go).
-func ParseConfig(content []byte) (Settings, error) {
+func ParseConfig(content []byte) (Connection, error) {
 	var c Config
 	asJSON, err := yaml.YAMLToJSONStrict(content)
 	if err != nil {
-		return Settings{}, fmt.Errorf("the configuration is not YAML: %w", err)
+		return Connection{}, fmt.Errorf("the configuration is not YAML: %w", err)
 	}
 	if err := strictjson.Unmarshal(asJSON, &c); err != nil {
-		return Settings{}, err
+		return Connection{}, err
 	}
 	if len(c.VCenter) == 0 && c.Global.Server != "" {
 		c.VCenter = map[string]*VCenter{c.Global.Server: &c.Global}
@@ -87,9 +87,9 @@ func ParseConfig(content []byte) (Settings, error) {
 	names := slices.Sorted(maps.Keys(c.VCenter))
 	switch {
 	case len(names) == 0 || c.VCenter[names[0]] == nil:
-		return Settings{}, errors.New("vcenter is empty: name the vCenter server")
+		return Connection{}, errors.New("vcenter is empty: name the vCenter server")
 	case len(names) > 1:
-		return Settings{}, fmt.Errorf(
+		return Connection{}, fmt.Errorf(
 			"%w: the configuration has %d vCenter servers (%s)", errUnsupported, len(names), strings.Join(names, ", "),
 		)
 	}
@@ -119,7 +119,7 @@ func ParseConfig(content []byte) (Settings, error) {
 	case v.Password == "":
 		err = errors.New("password of the vCenter is empty")
 	}
-	return Settings{VCenter: v, Labels: c.Labels, Nodes: c.Nodes}, err
+	return Connection{VCenter: v, Labels: c.Labels, Nodes: c.Nodes}, err
 }
 
 func complete[T comparable](value *T, otherwise T) {

@@ -13,13 +13,14 @@ import (
 // missing; they are asked for in the order of the fields, and what cannot be asked because of an earlier error has
 // ErrNotAsked.
 type Facts struct {
-	Request preflight.Config
-	Now     time.Time
+	Request  preflight.Config
+	Settings Settings
+	Now      time.Time
 
 	Machine    dmi.Machine
 	MachineErr error
 
-	Settings
+	Connection
 	ConfigErr error
 
 	// Certificate is what the server presents; nil if there was no TLS connection.
@@ -51,6 +52,14 @@ type Facts struct {
 	// Tags are the names of the nearest tags by category, which the controller finds from the host up.
 	Tags    map[string]string
 	TagsErr error
+}
+
+// Settings are the section cloud of the preflight's configuration.
+type Settings struct {
+	// Storage: the CSI driver creates and attaches volumes with the user of control machines.
+	Storage bool `json:"storage"`
+	// StorageParameters are the parameters of each StorageClass, by its name.
+	StorageParameters map[string]map[string]string `json:"storage_parameters"`
 }
 
 // VM is this machine in vCenter's inventory.

@@ -174,7 +174,7 @@ func checkDiskUUID(f *Facts) preflight.Outcome {
 			Wanted:   "disk.EnableUUID = TRUE",
 			Found:    "it is not set",
 			Why:      "The CSI driver finds the disk of a volume by it.",
-			Advisory: !f.Request.Storage,
+			Advisory: !f.Settings.Storage,
 			Fix: []preflight.Fix{
 				byHand(
 					"for all VMs of the cluster: set disk.enableUUID: 1 in vmx_options of the VM types " +
@@ -289,14 +289,14 @@ func checkStoragePrivileges(f *Facts) preflight.Outcome {
 			maps.Copy(missing, lacks)
 		}
 		switch {
-		case granted == 0 && !f.Request.Storage:
+		case granted == 0 && !f.Settings.Storage:
 			return passed("%s can only read, which is enough without volumes", f.User)
 		case len(missing) == 0:
 			return passed("%s has all that the CSI driver requires", f.User)
 		}
 		findings := f.lacking(missing, "The CSI driver cannot create, attach or find volumes without it.", "ROLE")
 		for i := range findings {
-			findings[i].Advisory = !f.Request.Storage
+			findings[i].Advisory = !f.Settings.Storage
 		}
 		return found(findings...)
 	})

@@ -26,7 +26,7 @@ func (f *Facts) NamesDatastores() bool { return f.names(DatastoreParameter) }
 func (f *Facts) NamesPolicies() bool { return f.names(PolicyParameter) }
 
 func (f *Facts) names(parameter string) bool {
-	for _, parameters := range f.Request.StorageParameters {
+	for _, parameters := range f.Settings.StorageParameters {
 		if parameters[parameter] != "" {
 			return true
 		}
@@ -36,17 +36,17 @@ func (f *Facts) names(parameter string) bool {
 
 // NamesAllDatastores reports whether each StorageClass names one, so that volumes are on no others.
 func (f *Facts) NamesAllDatastores() bool {
-	for _, parameters := range f.Request.StorageParameters {
+	for _, parameters := range f.Settings.StorageParameters {
 		if parameters[DatastoreParameter] == "" {
 			return false
 		}
 	}
-	return len(f.Request.StorageParameters) > 0
+	return len(f.Settings.StorageParameters) > 0
 }
 
 // IsNamedStore reports whether a StorageClass names the datastore with this URL.
 func (f *Facts) IsNamedStore(url string) bool {
-	for _, parameters := range f.Request.StorageParameters {
+	for _, parameters := range f.Settings.StorageParameters {
 		if parameters[DatastoreParameter] == url {
 			return url != ""
 		}
@@ -56,13 +56,13 @@ func (f *Facts) IsNamedStore(url string) bool {
 
 // checkStorageClasses looks for what StorageClasses name: the driver would refuse each claim.
 func checkStorageClasses(f *Facts) preflight.Outcome {
-	if !f.Request.Storage {
+	if !f.Settings.Storage {
 		return passed("no CSI driver is deployed")
 	}
 	var findings []preflight.Finding
 	var unknown []string
-	for _, class := range slices.Sorted(maps.Keys(f.Request.StorageParameters)) {
-		parameters := f.Request.StorageParameters[class]
+	for _, class := range slices.Sorted(maps.Keys(f.Settings.StorageParameters)) {
+		parameters := f.Settings.StorageParameters[class]
 		if url := parameters[DatastoreParameter]; url != "" {
 			if f.StoresErr != nil {
 				unknown = append(unknown, "the datastores: "+skipped(f.StoresErr).Skip)
@@ -84,7 +84,7 @@ func checkStorageClasses(f *Facts) preflight.Outcome {
 	case len(unknown) > 0:
 		return preflight.Outcome{Skip: list(slices.Compact(unknown))}
 	}
-	return passed("%s", list(slices.Sorted(maps.Keys(f.Request.StorageParameters))))
+	return passed("%s", list(slices.Sorted(maps.Keys(f.Settings.StorageParameters))))
 }
 
 // checkStore returns what is wrong with the datastore that a class names; nil if nothing is. Datastores of several

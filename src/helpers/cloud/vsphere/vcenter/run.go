@@ -34,7 +34,7 @@ func (r Runner) Run(ctx context.Context, question vsphere.Question, log *slog.Lo
 	}
 	secrets := &preflight.Secrets{}
 	log = secrets.Logger(log)
-	facts := &checks.Facts{Request: question.Config, Machine: question.Machine}
+	facts := &checks.Facts{Request: question.Config, Settings: question.Settings, Machine: question.Machine}
 	if question.MachineError != "" {
 		facts.MachineErr = errors.New(question.MachineError)
 	}

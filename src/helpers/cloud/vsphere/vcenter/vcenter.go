@@ -487,7 +487,7 @@ func ReadConfig(file string, facts *checks.Facts) {
 		facts.ConfigErr = err
 		return
 	}
-	facts.Settings, facts.ConfigErr = checks.ParseConfig(content)
+	facts.Connection, facts.ConfigErr = checks.ParseConfig(content)
 	if facts.ConfigErr != nil {
 		facts.ConfigErr = fmt.Errorf("%s: %w", file, facts.ConfigErr)
 	}

@@ -486,7 +486,7 @@ var mistakes = []struct {
 	{"no privilege on the VM's datastore, with another in one class", "storage-privileges", preflight.Failed,
 		func(w *world) {
 			w.volumes(map[string]string{"datastoreurl": w.otherStore().Summary.Url})
-			w.question.Config.StorageParameters["any"] = map[string]string{}
+			w.question.Settings.StorageParameters["any"] = map[string]string{}
 			w.denied[w.datastore().Self.Value+" Datastore.FileManagement"] = true
 		}, []string{"Datastore ", "LocalDS_0", "Datastore.FileManagement"}},
 	{"no disk UUIDs with the driver", "disk-uuid", preflight.Failed, func(w *world) {
@@ -555,8 +555,8 @@ func TestFindings(t *testing.T) {
 
 // volumes has the CSI driver deployed, with a StorageClass of these parameters.
 func (w *world) volumes(parameters map[string]string) {
-	w.question.Config.Storage = true
-	w.question.Config.StorageParameters = map[string]map[string]string{"fast": parameters}
+	w.question.Settings.Storage = true
+	w.question.Settings.StorageParameters = map[string]map[string]string{"fast": parameters}
 }
 
 // denyStorage takes away what only volumes require.
