@@ -175,8 +175,8 @@ func TestYAMLInDocumentsParses(t *testing.T) {
 			}
 		}
 	}
-	if objects < 5 {
-		t.Errorf("only %d objects found", objects)
+	if objects == 0 {
+		t.Error("no objects found")
 	}
 }
 
