@@ -499,7 +499,7 @@ func BenchmarkPreflight(b *testing.B) {
 	}{{preflight.Control, 1}, {preflight.Worker, 1}, {preflight.Worker, 1000}} {
 		b.Run(fmt.Sprintf("%s=%d", fleet.role, fleet.vms), func(b *testing.B) {
 			bed := newBed()
-			bed.storage, bed.zones, bed.types = true, []string{openstacksim.LabZone}, []string{"ssd"}
+			bed.Storage, bed.StorageZones, bed.StorageTypes = true, []string{openstacksim.LabZone}, []string{"ssd"}
 			run := bed.start(b)
 			var requests atomic.Int64
 			for b.Loop() {

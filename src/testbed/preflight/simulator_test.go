@@ -20,7 +20,6 @@ import (
 	"testing"
 	"time"
 
-	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/aws"
 	"kubernetes-release/cloud/aws/awstest"
 	"kubernetes-release/node"
