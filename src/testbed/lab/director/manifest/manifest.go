@@ -24,12 +24,6 @@ type Manifest struct {
 	Features       Features          `yaml:"features"`
 }
 
-// Addon is jobs that a Director adds to every instance. The lab knows no rules of placement (include, exclude).
-type Addon struct {
-	Name string `yaml:"name"`
-	Jobs []Job  `yaml:"jobs"`
-}
-
 // ReleaseRef names a release that the manifest uses.
 type ReleaseRef struct {
 	Name    string `yaml:"name"`
@@ -218,11 +212,8 @@ func Decode(file string, text []byte) (*Manifest, error) {
 	if err := decode(file, text, &m); err != nil {
 		return nil, err
 	}
-	// As a Director does after it has read the groups' own jobs (bosh-director, lib/bosh/director/addon/addon.rb).
-	for _, addon := range m.Addons {
-		for i := range m.InstanceGroups {
-			m.InstanceGroups[i].Jobs = append(m.InstanceGroups[i].Jobs, addon.Jobs...)
-		}
+	if err := m.addJobs(); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return &m, nil
 }
