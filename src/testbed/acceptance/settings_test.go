@@ -30,7 +30,7 @@ func sysctlsVar() string {
 const (
 	conntrackMax = "655360"
 	conntrackOps = `- type: replace
-  path: /instance_groups/name=worker/jobs/name=kube-proxy/properties/config?/conntrack
+  path: /addons/name=worker-network/jobs/name=kube-proxy/properties/config?/conntrack
   value: {maxPerCore: 1, min: ` + conntrackMax + `}
 `
 )

@@ -31,11 +31,12 @@ var (
 	}
 )
 
-// The ops-files of a worker pool on AWS, and their variables.
+// The ops-file of a worker pool on AWS, and its variables.
 var (
-	poolOps  = []string{"ops-files/add-worker-pool.yml", "ops-files/add-worker-pool-aws.yml"}
+	poolOps  = []string{"ops-files/add-worker-pool.yml"}
 	poolVars = []string{
 		"pool_name=batch", "pool_instances=1", "pool_azs=[kubernetes-z2]", "pool_vm_type=kubernetes-worker",
+		"pool_vm_extensions=[kubernetes-worker]",
 		"pool_labels={example.com/kind: batch}", "pool_taints=[{key: dedicated, value: batch, effect: NoSchedule}]",
 	}
 )
@@ -44,7 +45,7 @@ var (
 func forPool(t *testing.T, name string) string {
 	t.Helper()
 	text, err := exec.CommandContext(
-		t.Context(), "sed", "-E", "s/name=(control|worker)/name=((pool_name))/", filepath.Join(repo, "ops-files", name),
+		t.Context(), "sed", "-E", "s/groups.name=(control|worker)/groups\\/name=((pool_name))/", filepath.Join(repo, "ops-files", name),
 	).Output()
 	if err != nil {
 		t.Fatal(err)

@@ -170,10 +170,9 @@ func TestVMsOfASecondClusterAreItsOwn(t *testing.T) {
 	}
 	m := mustInterpolate(t, deployment{
 		ops: []string{
-			"aws.yml", "use-vm-extensions.yml", "add-worker-pool.yml", "add-worker-pool-aws.yml",
-			"use-separate-etcd.yml",
+			"aws.yml", "use-vm-extensions.yml", "add-worker-pool.yml", "use-separate-etcd.yml",
 		},
-		vars: slices.Concat(poolVars, etcdVars, []string{
+		vars: slices.Concat(awsPoolVars, etcdVars, []string{
 			"control_vm_extension=kubernetes-control" + suffix, "worker_vm_extension=kubernetes-worker" + suffix,
 		}),
 		files: []string{path},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -268,5 +269,33 @@ func TestEtcdStopsAfterTheAPIServer(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// monit starts processes in this order: the firewall before pods, and what pods require in the order of the addons.
+func TestOrderOfJobsOnNodes(t *testing.T) {
+	for _, c := range []struct {
+		deployment
+		more []string
+	}{
+		{deployment{}, nil},
+		{
+			deployment{ops: []string{"enable-node-local-dns.yml", "aws.yml"}},
+			[]string{"node-local-dns", "cloud-preflight", "ebs-csi-node"},
+		},
+	} {
+		node := []string{"node-firewall", "containerd", "kubelet", "kube-proxy", "flannel", "network-policy"}
+		for _, group := range mustInterpolate(t, c.deployment).InstanceGroups {
+			// The position of other jobs on control VMs does not matter to those of a node.
+			var got []string
+			for _, job := range group.Jobs {
+				if slices.Contains(node, job.Name) || slices.Contains(c.more, job.Name) {
+					got = append(got, job.Name)
+				}
+			}
+			if want := slices.Concat(node, c.more); !slices.Equal(got, want) {
+				t.Errorf("%v: %s has the jobs %q, want %q", c.ops, group.Name, got, want)
+			}
+		}
 	}
 }

@@ -208,14 +208,8 @@ var opsCases = withProviders(map[string]opsCase{
 		func(t *testing.T, p *director.Plan) {
 			checkNetworkPolicy(t, plan(t, deployment{}), true)
 			checkNetworkPolicy(t, p, false)
+			checkNetworkPolicy(t, withPool(t, "remove-network-policy.yml"), false)
 		},
-	},
-	"remove-network-policy-pool.yml": {
-		deployment{
-			ops:  []string{"add-worker-pool.yml", "remove-network-policy.yml", "remove-network-policy-pool.yml"},
-			vars: poolVars,
-		},
-		func(t *testing.T, p *director.Plan) { checkNetworkPolicy(t, p, false) },
 	},
 	"remove-flannel.yml": {
 		deployment{ops: []string{"remove-flannel.yml"}},
@@ -241,43 +235,31 @@ var opsCases = withProviders(map[string]opsCase{
 	},
 	"enable-node-local-dns.yml": {
 		deployment{ops: []string{"enable-node-local-dns.yml"}},
-		func(t *testing.T, p *director.Plan) { checkNodeLocalDNS(t, p, "control", "worker") },
-	},
-	"enable-node-local-dns-pool.yml": {
-		deployment{
-			ops:  []string{"add-worker-pool.yml", "enable-node-local-dns-pool.yml"},
-			vars: poolVars,
+		func(t *testing.T, p *director.Plan) {
+			checkNodeLocalDNS(t, p, nodeGroups...)
+			checkNodeLocalDNS(t, withPool(t, "enable-node-local-dns.yml"), "control", "worker", "worker-gpu")
 		},
-		func(t *testing.T, p *director.Plan) { checkNodeLocalDNS(t, p, "worker-gpu") },
 	},
 	"enable-node-termination-handler.yml": {
 		deployment{ops: []string{"aws.yml", "enable-node-termination-handler.yml"}},
-		func(t *testing.T, p *director.Plan) { checkTerminationHandler(t, p, "worker") },
-	},
-	"enable-node-termination-handler-pool.yml": {
-		deployment{
-			ops: []string{
-				"aws.yml", "add-worker-pool.yml", "add-worker-pool-aws.yml", "enable-node-termination-handler-pool.yml",
-			},
-			vars: poolVars,
+		func(t *testing.T, p *director.Plan) {
+			checkTerminationHandler(t, p, "worker")
+			checkTerminationHandler(
+				t, withPool(t, "aws.yml", "enable-node-termination-handler.yml"), "worker", "worker-gpu",
+			)
 		},
-		func(t *testing.T, p *director.Plan) { checkTerminationHandler(t, p, "worker-gpu") },
 	},
 	"use-custom-cni.yml": {
 		deployment{ops: []string{"use-custom-cni.yml"}, vars: cniVars},
 		func(t *testing.T, p *director.Plan) {
 			checkNetworkPolicy(t, p, false)
 			checkCustomCNI(t, p, nodeGroups...)
-		},
-	},
-	"use-custom-cni-pool.yml": {
-		deployment{
-			ops:  []string{"add-worker-pool.yml", "use-custom-cni.yml", "use-custom-cni-pool.yml"},
-			vars: append(slices.Clone(poolVars), cniVars...),
-		},
-		func(t *testing.T, p *director.Plan) {
-			checkNetworkPolicy(t, p, false)
-			checkCustomCNI(t, p, append(slices.Clone(nodeGroups), "worker-gpu")...)
+			pool := plan(t, deployment{
+				ops:  []string{"use-custom-cni.yml", "add-worker-pool.yml"},
+				vars: slices.Concat(poolVars, cniVars),
+			})
+			checkNetworkPolicy(t, pool, false)
+			checkCustomCNI(t, pool, "control", "worker", "worker-gpu")
 		},
 	},
 	"scale-control.yml": {
@@ -515,46 +497,8 @@ var opsCases = withProviders(map[string]opsCase{
 					)
 				}
 			}
-			for _, job := range group(t, p, "worker").Jobs {
-				file(t, pool, job.Job.Name, "monit")
-			}
+			checkSameJobs(t, p)
 			checkPoolNode(t, p, pool)
-		},
-	},
-	"add-worker-pool-aws.yml": {
-		deployment{ops: []string{"aws.yml", "add-worker-pool.yml", "add-worker-pool-aws.yml"}, vars: poolVars},
-		func(t *testing.T, p *director.Plan) {
-			checkPoolInCloud(t, p, "aws")
-			checkReservedAttachments(t, p, "worker-gpu", 2)
-		},
-	},
-	"add-worker-pool-openstack.yml": {
-		deployment{
-			ops:  []string{"openstack.yml", "add-worker-pool.yml", "add-worker-pool-openstack.yml"},
-			vars: slices.Concat(openstackVars, poolVars),
-		},
-		func(t *testing.T, p *director.Plan) {
-			checkPoolInCloud(t, p, "openstack")
-			for _, job := range group(t, p, "worker-gpu").Instances[0].Rendered {
-				for path, content := range job.Files {
-					if bytes.Contains(content, []byte("the-secret")) {
-						t.Errorf("the pool has the credential: %s of %s", path, job.Name)
-					}
-				}
-			}
-		},
-	},
-	"add-worker-pool-cloud.yml": {
-		deployment{
-			ops:  []string{"vsphere.yml", "add-worker-pool.yml", "add-worker-pool-cloud.yml"},
-			vars: slices.Concat(vsphereVars, poolVars),
-		},
-		func(t *testing.T, p *director.Plan) {
-			checkPoolInCloud(t, p, "vsphere")
-			checkPoolInCloud(t, plan(t, deployment{
-				ops:  []string{"use-cloud-controller-image.yml", "add-worker-pool.yml", "add-worker-pool-cloud.yml"},
-				vars: slices.Concat(controllerVars, poolVars),
-			}), "gce")
 		},
 	},
 	"add-proxy.yml": {
@@ -908,13 +852,6 @@ var opsCases = withProviders(map[string]opsCase{
 				checkSysctls(t, p, name)
 			}
 		},
-	},
-	"set-sysctls-pool.yml": {
-		deployment{
-			ops:  []string{"add-worker-pool.yml", "set-sysctls-pool.yml"},
-			vars: append([]string{sysctlsVar}, poolVars...),
-		},
-		func(t *testing.T, p *director.Plan) { checkSysctls(t, p, "worker-gpu") },
 	},
 	"add-audit-webhook.yml": {deployment{
 		ops: []string{"add-audit-webhook.yml"},
@@ -1688,8 +1625,57 @@ func checkProxy(t *testing.T, g *director.InstanceGroup) {
 
 var poolVars = []string{
 	"pool_name=worker-gpu", "pool_instances=2", "pool_azs=[kubernetes-z1, kubernetes-z2]",
-	"pool_vm_type=kubernetes-worker", "pool_labels={accelerator: nvidia-l4}",
+	"pool_vm_type=kubernetes-worker", "pool_vm_extensions=[]", "pool_labels={accelerator: nvidia-l4}",
 	"pool_taints=[{key: nvidia.com/gpu, value: present, effect: NoSchedule}]",
+}
+
+// awsPoolVars are those of a pool on AWS.
+var awsPoolVars = append(slices.Clone(poolVars), "pool_vm_extensions=[kubernetes-worker]")
+
+// withPool is a plan of ops-files without variables, and of a pool.
+func withPool(t *testing.T, ops ...string) *director.Plan {
+	t.Helper()
+	vars := poolVars
+	if slices.Contains(ops, "aws.yml") {
+		vars = awsPoolVars
+	}
+	return plan(t, deployment{ops: append(ops, "add-worker-pool.yml"), vars: vars})
+}
+
+// checkSameJobs expects that the pool has the jobs of the group worker in the same order.
+func checkSameJobs(t *testing.T, p *director.Plan) {
+	t.Helper()
+	names := func(group *director.InstanceGroup) (names []string) {
+		for _, job := range group.Jobs {
+			names = append(names, job.Job.Name)
+		}
+		return names
+	}
+	if got, want := names(group(t, p, "worker-gpu")), names(group(t, p, "worker")); !slices.Equal(got, want) {
+		t.Errorf("the pool has the jobs %q, want %q", got, want)
+	}
+}
+
+func TestWorkerPoolInClouds(t *testing.T) {
+	aws := withPool(t, "aws.yml")
+	checkPoolInCloud(t, aws, "aws")
+	checkReservedAttachments(t, aws, "worker-gpu", 2)
+	for provider, d := range map[string]deployment{
+		"openstack": {ops: []string{"openstack.yml"}, vars: openstackVars},
+		"vsphere":   {ops: []string{"vsphere.yml"}, vars: vsphereVars},
+		"gce":       {ops: []string{"use-cloud-controller-image.yml"}, vars: controllerVars},
+	} {
+		d.ops, d.vars = append(d.ops, "add-worker-pool.yml"), slices.Concat(d.vars, poolVars)
+		p := plan(t, d)
+		checkPoolInCloud(t, p, provider)
+		for _, job := range group(t, p, "worker-gpu").Instances[0].Rendered {
+			for path, content := range job.Files {
+				if bytes.Contains(content, []byte("the-secret")) {
+					t.Errorf("the pool has the credential: %s of %s", path, job.Name)
+				}
+			}
+		}
+	}
 }
 
 // checkKeptTaints checks that the control VMs put back the taints with which the nodes of a group register.
@@ -1728,9 +1714,7 @@ func checkPoolInCloud(t *testing.T, p *director.Plan, provider string) {
 	if !slices.Equal(pool.Spec.VMExtensions, worker.Spec.VMExtensions) {
 		t.Errorf("the pool has the VM extensions %v, want %v", pool.Spec.VMExtensions, worker.Spec.VMExtensions)
 	}
-	for _, job := range worker.Jobs {
-		file(t, pool, job.Job.Name, "monit")
-	}
+	checkSameJobs(t, p)
 	config := decode[values](t, file(t, pool, "cloud-provider", "config/preflight.json"))
 	if config["provider"] != provider || config["cluster"] != "prod" || config["role"] != "worker" {
 		t.Errorf("preflight.json is %v", config)
@@ -1791,10 +1775,10 @@ func TestWorkerPoolWithOtherOpsFiles(t *testing.T) {
 	for _, ops := range [][]string{
 		{"single-vm.yml", "add-worker-pool.yml"},
 		{"add-worker-pool.yml", "single-vm.yml"},
-		{"add-worker-pool.yml", "add-worker-pool-aws.yml", "aws.yml"},
-		{"aws.yml", "single-vm.yml", "add-worker-pool.yml", "add-worker-pool-aws.yml"},
-		{"add-worker-pool.yml", "add-worker-pool-openstack.yml", "openstack.yml"},
-		{"openstack.yml", "single-vm.yml", "add-worker-pool.yml", "add-worker-pool-openstack.yml"},
+		{"add-worker-pool.yml", "aws.yml"},
+		{"aws.yml", "single-vm.yml", "add-worker-pool.yml"},
+		{"add-worker-pool.yml", "openstack.yml"},
+		{"openstack.yml", "single-vm.yml", "add-worker-pool.yml"},
 	} {
 		t.Run(strings.Join(ops, " "), func(t *testing.T) {
 			vars := poolVars
@@ -1809,10 +1793,7 @@ func TestWorkerPoolWithOtherOpsFiles(t *testing.T) {
 
 // A node with another backend than the others reaches no pod of theirs.
 func TestWorkerPoolHasTheBackendOfOtherNodes(t *testing.T) {
-	p := plan(t, deployment{
-		ops:  []string{"aws.yml", "use-cloud-routes.yml", "add-worker-pool.yml", "add-worker-pool-aws.yml"},
-		vars: poolVars,
-	})
+	p := withPool(t, "aws.yml", "use-cloud-routes.yml")
 	for _, path := range []string{"config/net-conf.json", "config/flags.json"} {
 		want := file(t, group(t, p, "control"), "flannel", path)
 		for _, name := range []string{"worker", "worker-gpu"} {
@@ -2023,10 +2004,7 @@ func TestExampleVariables(t *testing.T) {
 // exclusive are pairs of ops-files that ops-files/README.md says cannot be combined.
 var exclusive = [][2]string{
 	{"combined.yml", "single-vm.yml"},
-	{"remove-flannel.yml", "remove-network-policy.yml"},
-	{"remove-flannel.yml", "remove-network-policy-pool.yml"},
 	{"remove-flannel.yml", "use-custom-cni.yml"},
-	{"remove-flannel.yml", "use-custom-cni-pool.yml"},
 	{"use-cloud-controller-image.yml", "use-cloud-routes.yml"},
 }
 
@@ -2263,7 +2241,7 @@ func TestCopyForAPool(t *testing.T) {
 		t.Fatalf("%s: %v\n%s", command, err, out)
 	}
 	d := deployment{
-		ops: []string{"aws.yml", "add-worker-pool.yml", "add-worker-pool-aws.yml", "add-proxy.yml"},
+		ops: []string{"aws.yml", "add-worker-pool.yml", "add-proxy.yml"},
 		vars: append(
 			slices.Clone(poolVars), "http_proxy=http://proxy.example:3128", "https_proxy=http://proxy.example:3129",
 			"no_proxy=[10.0.0.0/8, .corp.example]",
