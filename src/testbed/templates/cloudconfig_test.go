@@ -172,7 +172,8 @@ func TestVMsOfASecondClusterAreItsOwn(t *testing.T) {
 		ops: []string{
 			"aws.yml", "use-vm-extensions.yml", "add-worker-pool.yml", "use-separate-etcd.yml",
 		},
-		vars: slices.Concat(awsPoolVars, etcdVars, []string{
+		vars: slices.Concat(poolVars, etcdVars, []string{
+			"pool_vm_extensions=[kubernetes-worker, kubernetes-worker" + suffix + "]",
 			"control_vm_extension=kubernetes-control" + suffix, "worker_vm_extension=kubernetes-worker" + suffix,
 		}),
 		files: []string{path},

@@ -400,7 +400,8 @@ func TestEventualConsistency(t *testing.T) {
 func TestRetriesThrottledCalls(t *testing.T) {
 	f := newFake()
 	f.throttle = map[string]int{"ec2:DescribeInstances": 8, "ec2:DescribeTags": 12}
-	r, _ := runAgainst(t, f, awstest.NewConfig(preflight.Worker), nil) // regardless of the retry window, which is zero here
+	// Regardless of the retry window, which is zero here.
+	r, _ := runAgainst(t, f, awstest.NewConfig(preflight.Worker), nil)
 	if r.Result != preflight.RunPassed {
 		t.Errorf("%s", text(r))
 	}

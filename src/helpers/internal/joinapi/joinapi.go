@@ -30,9 +30,10 @@ const (
 	// Timeout limits one request.
 	Timeout = time.Minute
 
-	// UserPrefix and Group are the names that a node has as a user of the API: UserPrefix and its name, in Group.
+	// UserPrefix and the name of a node are the node's user name at the API.
 	UserPrefix = "system:node:"
-	Group      = "system:nodes"
+	// Group is the group that nodes have as users of the API.
+	Group = "system:nodes"
 
 	// maxKey limits RSA keys, in bits, as crypto/tls does: the time for a signature grows with the square of it, and
 	// crypto/rsa takes a key of any size. kubelets have ECDSA keys.

@@ -38,8 +38,8 @@ type Options struct {
 	Clock   clock.PassiveClock
 }
 
-// Run runs the checks, writes the identity of this machine, and publishes the report. An error means that not everything
-// could be done that was asked for; there may be a report all the same.
+// Run runs the checks, writes the identity of this machine, and publishes the report. An error means that not
+// everything could be done that was asked for; there may be a report all the same.
 func Run(ctx context.Context, registry *cloud.Registry, options Options) (*preflight.Report, error) {
 	report, err := options.run(ctx, registry)
 	if report != nil {
