@@ -45,7 +45,8 @@ var (
 func forPool(t *testing.T, name string) string {
 	t.Helper()
 	text, err := exec.CommandContext(
-		t.Context(), "sed", "-E", "s/groups.name=(control|worker)/groups\\/name=((pool_name))/", filepath.Join(repo, "ops-files", name),
+		t.Context(), "sed", "-E", "s/groups.name=(control|worker)/groups\\/name=((pool_name))/",
+		filepath.Join(repo, "ops-files", name),
 	).Output()
 	if err != nil {
 		t.Fatal(err)

@@ -91,7 +91,8 @@ func TestLeftBehindByCloudController(t *testing.T) {
 	api := kubetest.Start(t, kubetest.Options{})
 	const groups = "manage-security-groups = true\n"
 	b := newBed()
-	b.thorough, b.NodeKubeconfig, b.settle = true, api.Kubeconfig("system:node:node-a", "system:nodes"), 50*time.Millisecond
+	b.thorough, b.settle = true, 50*time.Millisecond
+	b.NodeKubeconfig = api.Kubeconfig("system:node:node-a", "system:nodes")
 	b.now = func() time.Time { return time.Now().Add(time.Hour) }
 	run := b.start(t)
 	kubetest.CreateUninitializedNode(t, api.Admin(), &corev1.Node{
