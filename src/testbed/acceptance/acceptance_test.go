@@ -109,7 +109,7 @@ func TestUnchangedDeployRestartsNoProcess(t *testing.T) {
 func TestUntaggedInstanceStopsTheDeploy(t *testing.T) {
 	l := own(t)
 	l.ops = []string{"src/testbed/acceptance/testdata/without-tags.yml"}
-	l = l.with(t, badInput{ops: retryWindow("control")})
+	l = l.with(t, badInput{ops: shortRetries()})
 	out, err := l.up()
 	if err == nil {
 		t.Fatalf("an untagged instance was deployed:\n%s", tail.Lines(out, 40))
@@ -130,9 +130,13 @@ func TestUntaggedInstanceStopsTheDeploy(t *testing.T) {
 	}
 }
 
-// retryWindow returns an ops-file that lets the preflight wait for less than a minute until a tag is visible.
-func retryWindow(group string) string {
-	return replaceInGroup(group, "jobs/name=cloud-provider/properties/preflight?/retry_window", "5s")
+// shortRetries returns an ops-file that lets the preflight of control VMs wait for less than a minute until a tag is
+// visible.
+func shortRetries() string { return jobProperty("cloud-provider", "preflight?/retry_window", "5s") }
+
+// shortRetriesEverywhere does the same on all nodes.
+func shortRetriesEverywhere() string {
+	return shortRetries() + inAddon("cloud-provider", "cloud-provider", "preflight?/retry_window", "5s")
 }
 
 // smokeImage returns the test image that is part of the release.

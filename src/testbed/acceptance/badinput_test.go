@@ -54,7 +54,16 @@ func inGroup(path, value string) string {
 }
 
 func replaceInGroup(group, path, value string) string {
-	return "- type: replace\n  path: /instance_groups/name=" + group + "/" + path + "\n  value: " + value + "\n"
+	return replace("/instance_groups/name="+group+"/"+path, value)
+}
+
+// inAddon returns an ops-file that sets a property of a job that an addon of the manifest places.
+func inAddon(addon, job, path, value string) string {
+	return replace("/addons/name="+addon+"/jobs/name="+job+"/properties/"+path, value)
+}
+
+func replace(path, value string) string {
+	return "- type: replace\n  path: " + path + "\n  value: " + value + "\n"
 }
 
 // renderRefusals are refused before a VM exists.
@@ -360,7 +369,7 @@ func preStartRefusals(t *testing.T) []badInput {
 		},
 		{
 			name: "key of another certificate",
-			ops: jobProperty("kube-proxy", "tls/client", object(map[string]string{
+			ops: inAddon("control-network", "kube-proxy", "tls/client", object(map[string]string{
 				"ca":          "((tls_kube_proxy.ca))",
 				"certificate": "((tls_kube_proxy.certificate))",
 				"private_key": "((tls_kube_scheduler.private_key))",

@@ -59,7 +59,7 @@ func TestSoakMonitoring(t *testing.T) {
 			"client.key: ((tls_monitoring.private_key))}",
 	) + inGroup("jobs/name=etcd/properties/snapshots?/interval", "1m") +
 		inGroup("jobs/name=etcd/properties/defragment?/enabled", "false") + // a fault of EtcdIsNotDefragmented
-		retryWindow("control") + retryWindow("worker")})
+		shortRetriesEverywhere()})
 	l.mustUp(t)
 	t.Run("logs of containers", func(t *testing.T) { l.checkContainerLogs(t, "worker/0", "worker/1") })
 	jobs := l.startPrometheus(t, config)

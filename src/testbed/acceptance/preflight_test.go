@@ -134,7 +134,7 @@ func TestGeneratedPoliciesAllowEverythingNeeded(t *testing.T) {
 	l := own(t)
 	l.ops = workerOps
 	l.vars = []string{"worker_instances=1"}
-	l = l.with(t, badInput{ops: retryWindow("control") + retryWindow("worker")})
+	l = l.with(t, badInput{ops: shortRetriesEverywhere()})
 	l.mustUp(t)
 	l.enforce(t)
 	l.cloud(t, http.MethodDelete, "calls", nil)

@@ -96,7 +96,7 @@ func TestOrderOfAddons(t *testing.T) {
 func TestRefusedAddons(t *testing.T) {
 	for addon, want := range map[string]string{
 		`{jobs: [{name: a, release: shop}]}`:                      "'name' was not specified",
-		`{name: a, include: {deployments: [shop]}}`:               "Deployment filter is not allowed for deployment level",
+		`{name: a, include: {deployments: [shop]}}`:               "Deployment filter is not allowed",
 		`{name: a, include: {jobs: [{name: web}]}}`:               "must have both name and release",
 		`{name: a, exclude: {jobs: [{release: shop}]}}`:           "in exclude must have both name and release",
 		`{name: a, include: {stemcell: [{os: ''}]}}`:              "must have an os name",
