@@ -211,19 +211,27 @@ func (a *Account) roleStep(name string) step {
 			if role == nil || err != nil {
 				return err
 			}
-			if err := a.mayUse(kindRole, name, iamMap(role.Tags)); err != nil {
-				return err
+			usable := a.mayUse(kindRole, name, iamMap(role.Tags))
+			if foreign := new(adoptable); usable != nil && !errors.As(usable, &foreign) {
+				return usable
 			}
 			trusted, _, err := a.trustsEC2(aws.ToString(role.AssumeRolePolicyDocument))
-			if trusted || err != nil {
+			if err != nil {
 				return err
 			}
-			return fmt.Errorf(
+			if trusted {
+				return usable
+			}
+			reason := fmt.Sprintf(
 				"its trust policy does not let EC2 assume it, so VMs get no credentials: add this statement to it, "+
 					"and remove one that denies it: "+
 					`{"Effect": "Allow", "Principal": {"Service": "%s"}, "Action": "sts:AssumeRole"}`,
 				arn.EC2Principal(a.partition),
 			)
+			if usable != nil { // not an adoptable: --adopt alone would not do
+				reason = usable.Error() + "; and " + reason
+			}
+			return errors.New(reason)
 		},
 		create: func(ctx context.Context) error {
 			_, err := a.iam.CreateRole(ctx, &iam.CreateRoleInput{
