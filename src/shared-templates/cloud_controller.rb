@@ -1,12 +1,13 @@
   config = "/var/vcap/jobs/#{job}/config"
   cluster = link('cluster')
+  metrics = p('metrics.bind_address', nil) || cluster.p('cluster.metrics_bind_address')
   host = p('api.host', nil) || cluster.p('api.hostname')
 
   # What operators use in place of these in extra_args: src/shared-templates/flags/JOB.yml.
   flags = {
     'authentication-kubeconfig' => "#{config}/kubeconfig.json",
     'authorization-kubeconfig' => "#{config}/kubeconfig.json",
-    'bind-address' => p('metrics.bind_address'),
+    'bind-address' => metrics,
     'cloud-config' => ("#{config}/cloud.conf" unless cloud.p('config').to_s.strip.empty?),
     'cloud-provider' => cloud.p('type'),
     'cluster-name' => cluster.p('cluster.name'),

@@ -45,9 +45,7 @@ func TestSoakMonitoring(t *testing.T) {
 	// A group with two VMs, of which one can lose its Node; all that has alerts; and what lets Prometheus in.
 	l.ops = slices.Concat(workerOps, []string{
 		"ops-files/enable-node-local-dns.yml", "ops-files/enable-aws-load-balancer-controller.yml",
-		"ops-files/use-kms-encryption.yml", "ops-files/expose-metrics.yml", "ops-files/expose-storage-metrics.yml",
-		"ops-files/expose-cloud-controller-metrics.yml", "ops-files/expose-load-balancer-controller-metrics.yml",
-		"ops-files/expose-node-local-dns-metrics.yml",
+		"ops-files/use-kms-encryption.yml", "ops-files/expose-metrics.yml",
 	})
 	l.vars = []string{
 		"worker_instances=2", "encryption_active_key=kms",

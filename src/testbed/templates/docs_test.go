@@ -73,7 +73,7 @@ func TestOpsFilesInDocuments(t *testing.T) {
 					d.ops = []string{"aws.yml"}
 				}
 				if strings.Contains(s.text, "/instance_groups/name=etcd/") {
-					d.ops, d.vars = []string{"expose-metrics.yml", "use-separate-etcd.yml"}, etcdVars
+					d.ops, d.vars = []string{"use-separate-etcd.yml"}, etcdVars
 				}
 				if filepath.Base(document) == "openstack.md" {
 					d.ops, d.vars = []string{"openstack.yml"}, openstackVars

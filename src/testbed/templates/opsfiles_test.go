@@ -537,65 +537,20 @@ var opsCases = withProviders(map[string]opsCase{
 			}
 		}
 	}},
-	"expose-metrics.yml": {deployment{ops: []string{"expose-metrics.yml"}}, func(t *testing.T, p *director.Plan) {
-		control := group(t, p, "control")
-		for job, want := range map[string]values{
-			"kube-controller-manager": {"bind-address": "0.0.0.0"}, "kube-scheduler": {"bind-address": "0.0.0.0"},
-			"etcd":                 {"listen-metrics-urls": "http://0.0.0.0:2381"},
-			"kubelet-csr-approver": {"metrics-bind-address": "0.0.0.0:20245"},
-		} {
-			checkFlags(t, control, job, want)
-		}
-		for _, name := range nodeGroups {
-			g := group(t, p, name)
-			checkFlags(t, g, "network-policy", values{"metrics-bind-address": "0.0.0.0:20244"})
-			config := decode[values](t, file(t, g, "kube-proxy", "config/config.json"))
-			if config["metricsBindAddress"] != "0.0.0.0:10249" {
-				t.Errorf("%s: kube-proxy serves metrics at %v", name, config["metricsBindAddress"])
-			}
-		}
-	}},
-	"expose-cloud-controller-metrics.yml": {
-		deployment{ops: []string{"aws.yml", "expose-cloud-controller-metrics.yml"}},
+	"expose-metrics.yml": {
+		deployment{ops: []string{"expose-metrics.yml"}},
 		func(t *testing.T, p *director.Plan) {
-			checkFlags(t, group(t, p, "control"), "cloud-controller-manager", values{"bind-address": "0.0.0.0"})
-		},
-	},
-	"expose-cloud-controller-metrics-openstack.yml": {
-		deployment{
-			ops: []string{"openstack.yml", "expose-cloud-controller-metrics-openstack.yml"}, vars: openstackVars,
-		},
-		func(t *testing.T, p *director.Plan) {
-			checkFlags(
-				t, group(t, p, "control"), "openstack-cloud-controller-manager", values{"bind-address": "0.0.0.0"},
-			)
-		},
-	},
-	"expose-load-balancer-controller-metrics.yml": {
-		deployment{ops: []string{
-			"aws.yml", "enable-aws-load-balancer-controller.yml", "expose-load-balancer-controller-metrics.yml",
-		}},
-		func(t *testing.T, p *director.Plan) {
-			checkFlags(t, group(t, p, "control"), "aws-load-balancer-controller", values{
-				"metrics-bind-addr": "0.0.0.0:3310",
-			})
-		},
-	},
-	"expose-node-local-dns-metrics.yml": {
-		deployment{ops: []string{"enable-node-local-dns.yml", "expose-node-local-dns-metrics.yml"}},
-		func(t *testing.T, p *director.Plan) {
-			for _, name := range nodeGroups {
-				g := group(t, p, name)
-				if text := string(file(t, g, "node-local-dns", "config/Corefile")); !strings.Contains(
-					text, "prometheus 0.0.0.0:9253",
-				) {
-					t.Errorf("%s: CoreDNS has\n%s", name, text)
-				}
-				interception := decode[values](t, file(t, g, "node-local-dns", "config/interception/flags.json"))
-				if flags := interception["flags"].(values); flags["metrics-bind-address"] != "0.0.0.0:9255" {
-					t.Errorf("%s: the interception has the flags %v", name, flags)
-				}
-			}
+			checkExposed(t, p)
+			checkExposed(t, withPool(
+				t, "expose-metrics.yml", "aws.yml", "enable-aws-load-balancer-controller.yml",
+				"enable-node-local-dns.yml",
+			))
+			checkExposed(t, plan(t, deployment{
+				ops: []string{"openstack.yml", "expose-metrics.yml"}, vars: openstackVars,
+			}))
+			checkExposed(t, plan(t, deployment{
+				ops: []string{"use-separate-etcd.yml", "expose-metrics.yml"}, vars: etcdVars,
+			}))
 		},
 	},
 	"enable-aws-load-balancer-controller.yml": {
@@ -715,14 +670,6 @@ var opsCases = withProviders(map[string]opsCase{
 			checkSmokeTest(t, p, "metrics", true)
 			checkSmokeTest(t, plan(t, deployment{}), "metrics", false)
 		},
-	},
-	"expose-storage-metrics.yml": {
-		deployment{ops: []string{"aws.yml", "expose-storage-metrics.yml"}},
-		func(t *testing.T, p *director.Plan) { checkExposedStorage(t, p, "ebs-csi") },
-	},
-	"expose-storage-metrics-openstack.yml": {
-		deployment{ops: []string{"openstack.yml", "expose-storage-metrics-openstack.yml"}, vars: openstackVars},
-		func(t *testing.T, p *director.Plan) { checkExposedStorage(t, p, "cinder-csi") },
 	},
 	"set-registry-credentials.yml": {deployment{
 		ops:  []string{"set-registry-credentials.yml"},
@@ -1021,23 +968,37 @@ func checkFlags(t *testing.T, g *director.InstanceGroup, job string, want values
 	}
 }
 
-func checkExposedStorage(t *testing.T, p *director.Plan, driver string) {
+// checkExposed expects that all jobs with the property metrics.bind_address serve metrics on all networks of the VM.
+func checkExposed(t *testing.T, p *director.Plan) {
 	t.Helper()
-	control, worker := group(t, p, "control"), group(t, p, "worker")
-	endpoint := func(g *director.InstanceGroup, job, path, want string) {
-		if got := decode[values](t, file(t, g, job, path))["flags"].(values)["http-endpoint"]; got != want {
-			t.Errorf("%s: %s has http-endpoint %v, want %s", job, path, got, want)
+	metrics := regexp.MustCompile(
+		`(metricsBindAddress|metrics-bind-addr|"bind-address"|listen-metrics-urls|http-endpoint|prometheus)` +
+			`[^\n]*?(127\.0\.0\.1|0\.0\.0\.0)`,
+	)
+	for _, g := range p.Groups {
+		for _, job := range g.Jobs {
+			if _, has := job.Job.Properties["metrics.bind_address"]; !has {
+				continue
+			}
+			exposed := 0
+			for _, rendered := range g.Instances[0].Rendered {
+				if rendered.Name != job.Job.Name {
+					continue
+				}
+				for path, content := range rendered.Files {
+					for _, match := range metrics.FindAllSubmatch(content, -1) {
+						if string(match[2]) != "0.0.0.0" {
+							t.Errorf("%s: %s of %s has %s", g.Spec.Name, path, rendered.Name, match[0])
+						}
+						exposed++
+					}
+				}
+			}
+			if exposed == 0 {
+				t.Errorf("%s: no file of %s says where it serves metrics", g.Spec.Name, job.Job.Name)
+			}
 		}
 	}
-	endpoint(control, driver+"-controller", "config/flags.json", "0.0.0.0:3301")
-	for sidecar, port := range map[string]string{
-		"csi-provisioner": "3302", "csi-attacher": "3303", "csi-resizer": "3304", "csi-snapshotter": "3306",
-		"snapshot-controller": "3308",
-	} {
-		endpoint(control, driver+"-controller", "config/sidecars/"+sidecar+".json", "0.0.0.0:"+port)
-	}
-	endpoint(control, driver+"-node", "config/flags.json", "0.0.0.0:3309")
-	endpoint(worker, driver+"-node", "config/flags.json", "0.0.0.0:3309")
 }
 
 // TestPackagesOfEachCloud: what only another cloud requires is in packages that no VM unpacks, but for kubelet's
@@ -1558,7 +1519,6 @@ func TestTopologiesCombine(t *testing.T) {
 			checkSeparateEtcd(t, p)
 			checkRunsPods(t, group(t, p, "control"))
 		}},
-		{deployment{ops: []string{"expose-metrics.yml", "use-separate-etcd.yml"}, vars: etcdVars}, checkSeparateEtcd},
 		{deployment{
 			ops: []string{"combined.yml", "aws.yml", "scale-workers.yml"}, vars: []string{"worker_instances=2"},
 		}, func(t *testing.T, p *director.Plan) {
@@ -2042,7 +2002,7 @@ func inOrder(ops ...[]string) []string {
 	rank := func(name string) int {
 		return slices.Index(
 			[]string{
-				"aws.yml", "openstack.yml", "expose-metrics.yml", "single-vm.yml", "combined.yml",
+				"aws.yml", "openstack.yml", "single-vm.yml", "combined.yml",
 				"add-worker-pool.yml", "rotate-encryption-key.yml", "remove-old-encryption-key.yml",
 				"use-kms-encryption.yml",
 				"rotate-service-account-key.yml", "use-new-service-account-key.yml",

@@ -101,6 +101,7 @@ func clusterLink() values {
 		"cluster": values{
 			"name": "prod", "domain": "cluster.local",
 			"pod_cidr": "10.244.0.0/16", "service_cidr": "10.96.0.0/16", "dns_ip": "10.96.0.10",
+			"metrics_bind_address": "127.0.0.1",
 		},
 		"api": values{"hostname": "api.prod.kubernetes.internal", "port": 6443},
 		"tls": values{
