@@ -19,9 +19,9 @@ func TestSoakInterruptions(t *testing.T) {
 	l.base = onAWS
 	// In one zone, because a volume cannot follow its pod to another.
 	l.ops = append(
-		[]string{"ops-files/scale-to-one-az.yml", "ops-files/enable-node-termination-handler.yml"}, workerOps...,
+		[]string{"ops-files/set-azs.yml", "ops-files/enable-node-termination-handler.yml"}, workerOps...,
 	)
-	l.vars = []string{"worker_instances=2"}
+	l.vars = []string{"azs=[kubernetes-z1]", "worker_instances=2"}
 	l.deploy(t)
 	u := l.startWorkload(t)
 

@@ -50,7 +50,7 @@ const topologiesIntroduction = `# Topologies
 Generated from the manifest and its ops-files: a box is an instance group with the processes of each VM, an arrow
 connections between groups.
 @combined.yml@ and @use-separate-etcd.yml@ can be used together, and each topology can be in one zone
-([scale-to-one-az.yml](../ops-files/scale-to-one-az.yml)). [ops-files](../ops-files/README.md) says what to choose at
+([set-azs.yml](../ops-files/set-azs.yml)). [ops-files](../ops-files/README.md) says what to choose at
 the first deploy.
 `
 

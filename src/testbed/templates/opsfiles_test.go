@@ -293,10 +293,6 @@ var opsCases = withProviders(map[string]opsCase{
 		deployment{ops: []string{"set-azs.yml"}, vars: []string{"azs=[kubernetes-z1]"}},
 		checkOneAZ,
 	},
-	"scale-to-one-az.yml": {
-		deployment{ops: []string{"scale-to-one-az.yml"}},
-		func(t *testing.T, p *director.Plan) { checkOneAZ(t, p) },
-	},
 	"use-vm-extensions.yml": {
 		deployment{
 			ops: []string{"aws.yml", "use-vm-extensions.yml"},
@@ -466,20 +462,6 @@ var opsCases = withProviders(map[string]opsCase{
 		func(t *testing.T, p *director.Plan) {
 			if n := len(group(t, p, "worker").Instances); n != 5 {
 				t.Errorf("%d workers, want 5", n)
-			}
-		},
-	},
-	"set-worker-max-in-flight.yml": {
-		deployment{
-			ops:  []string{"set-worker-max-in-flight.yml", "scale-workers.yml"},
-			vars: []string{"worker_max_in_flight=25%", "worker_instances=9"},
-		},
-		func(t *testing.T, p *director.Plan) {
-			if n := group(t, p, "worker").Spec.Update.MaxInFlight.Of(9, 1); n != 2 {
-				t.Errorf("%d of 9 workers at the same time, want 2", n)
-			}
-			if n := group(t, p, "control").Spec.Update.MaxInFlight.Of(3, 1); n != 1 {
-				t.Errorf("%d control VMs at the same time, want 1", n)
 			}
 		},
 	},
@@ -1507,8 +1489,11 @@ func TestTopologiesCombine(t *testing.T) {
 		{deployment{ops: []string{"aws.yml", "set-azs.yml"}, vars: []string{"azs=[kubernetes-z1]"}}, checkOneAZ},
 		{
 			deployment{
-				ops:  []string{"scale-to-one-az.yml", "use-separate-etcd.yml"},
-				vars: []string{"etcd_instances=3", "etcd_azs=[kubernetes-z1]", "etcd_vm_type=kubernetes-control"},
+				ops: []string{"set-azs.yml", "use-separate-etcd.yml"},
+				vars: []string{
+					"azs=[kubernetes-z1]", "etcd_instances=3", "etcd_azs=[kubernetes-z1]",
+					"etcd_vm_type=kubernetes-control",
+				},
 			},
 			checkOneAZ,
 		},
@@ -1525,7 +1510,8 @@ func TestTopologiesCombine(t *testing.T) {
 			checkRunsPods(t, group(t, p, "control"))
 		}},
 		{deployment{
-			ops: []string{"aws.yml", "combined.yml", "use-cloud-routes.yml", "scale-to-one-az.yml"},
+			ops:  []string{"aws.yml", "combined.yml", "use-cloud-routes.yml", "set-azs.yml"},
+			vars: []string{"azs=[kubernetes-z1]"},
 		}, func(t *testing.T, p *director.Plan) {
 			checkRunsPods(t, group(t, p, "control"))
 		}},
