@@ -54,10 +54,11 @@ var everything = map[string]values{
 	},
 	"kube-apiserver": {
 		"cluster": values{
-			"domain":       "k8s.example",
-			"pod_cidr":     "172.20.0.0/14",
-			"service_cidr": "172.24.0.0/16",
-			"dns_ip":       "172.24.0.53",
+			"metrics_bind_address": "0.0.0.0",
+			"domain":               "k8s.example",
+			"pod_cidr":             "172.20.0.0/14",
+			"service_cidr":         "172.24.0.0/16",
+			"dns_ip":               "172.24.0.53",
 		},
 		"api": values{"port": 8443, "goaway_chance": 0.002, "shutdown_delay": 30},
 		"tls": values{"min_version": "VersionTLS13", "cipher_suites": []any{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}},
