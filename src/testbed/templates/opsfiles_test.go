@@ -938,18 +938,6 @@ var opsCases = withProviders(map[string]opsCase{
 	},
 })
 
-// checkExposedStorage expects that all processes of a CSI driver serve their metrics to other VMs.
-// checkFlags expects these flags of a job, among others.
-func checkFlags(t *testing.T, g *director.InstanceGroup, job string, want values) {
-	t.Helper()
-	flags := decode[values](t, file(t, g, job, "config/flags.json"))["flags"].(values)
-	for flag, value := range want {
-		if flags[flag] != value {
-			t.Errorf("%s: %s is %v, want %v", job, flag, flags[flag], value)
-		}
-	}
-}
-
 // checkExposed expects that all jobs with the property metrics.bind_address serve metrics on all networks of the VM.
 func checkExposed(t *testing.T, p *director.Plan) {
 	t.Helper()
