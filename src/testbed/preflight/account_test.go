@@ -177,7 +177,7 @@ func TestPrepareAccount(t *testing.T) {
 			t.Fatal(err)
 		}
 		role := strings.TrimPrefix(profile, "kubernetes-")
-		config := strings.Replace(good, `"role": "control"`, `"storage": true, "role": "`+role+`"`, 1)
+		config := strings.Replace(good, `"role": "control"`, `"cloud": {"storage": true}, "role": "`+role+`"`, 1)
 		if code, stdout, stderr := invoke(t, config); code != 0 ||
 			!strings.Contains(stdout, "PASSED: 0 checks failed, 0 warnings") {
 			t.Errorf("preflight of %s: exit code %d\n%s\n%s", role, code, stdout, stderr)
