@@ -21,11 +21,11 @@ var labOpsFiles = []string{
 	testdata + "/slow-aws.yml",
 }
 
-// leftovers shows what a lab could leave on its machine.
+// leftovers shows what a lab could leave on its machine. Directories below /run/user are of login sessions.
 const leftovers = `
 ip netns list
 ip -oneline link | cut -d : -f 2
-cut -d ' ' -f 5 /proc/self/mountinfo | sort
+cut -d ' ' -f 5 /proc/self/mountinfo | grep -v '^/run/user/' | sort
 find /sys/fs/cgroup -type d -name '*lab*'
 nft list tables
 losetup --all
