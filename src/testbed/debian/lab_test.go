@@ -42,6 +42,7 @@ func TestLab(t *testing.T) {
 	started := time.Now()
 	out := b.must(15*time.Minute, b.login("bin/lab up -o "+strings.Join(labOpsFiles, " -o ")+" --errand smoke-tests"))
 	t.Logf("deployed and tested in %s", time.Since(started).Round(time.Second))
+	t.Log(b.must(0, "cat /sys/devices/system/clocksource/clocksource0/current_clocksource"))
 	if !strings.Contains(out, "Errand 'smoke-tests' succeeded") {
 		t.Error("the smoke tests did not succeed")
 	}

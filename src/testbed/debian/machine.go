@@ -76,10 +76,10 @@ func (m *Machine) start(ctx context.Context) error {
 		"-no-reboot",
 		"-chardev", "file,id=console,append=on,path="+m.Console, "-serial", "chardev:console",
 		"-kernel", o.Image.Kernel, "-initrd", o.Image.Initrd,
-		// On a busy machine an emulated processor waits, which the kernel would report as a stall. It needs no
-		// mitigations.
+		// On a busy machine an emulated processor waits, which the kernel would report as a stall, and take for a
+		// processor whose clock is wrong: it would then ask the emulated HPET each time. It needs no mitigations.
 		"-append", "root=/dev/vda rw console=ttyS0 loglevel=4 panic=-1 rcupdate.rcu_cpu_stall_suppress=1 "+
-			"mitigations=off",
+			"tsc=reliable mitigations=off",
 		"-drive", "if=virtio,format=raw,cache=unsafe,file="+m.disk(),
 		"-drive", "if=virtio,format=raw,cache=unsafe,file="+o.Checkout,
 		"-object", "rng-builtin,id=rng", "-device", "virtio-rng-pci,rng=rng", "-device", "virtio-serial-pci",

@@ -19,6 +19,7 @@ func TestProduction(t *testing.T) {
 	started := time.Now()
 	b.must(15*time.Minute, "bin/guest deploy "+Checkout+"/director smoke-tests "+strings.Join(productionOpsFiles, " "))
 	t.Logf("deployed and tested in %s", time.Since(started).Round(time.Second))
+	t.Log(b.must(0, "cat /sys/devices/system/clocksource/clocksource0/current_clocksource"))
 	b.must(0, "test -z \"$(tail -n +2 /proc/swaps)\"")
 	config := b.must(0, "cat /var/vcap/jobs/kubelet/config/config.json")
 	if !strings.Contains(config, `"failCgroupV1": true`) || !strings.Contains(config, `"failSwapOn": true`) {
