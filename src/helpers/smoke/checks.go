@@ -250,7 +250,7 @@ func hintAtCertificate(err error) error {
 	if strings.Contains(err.Error(), "tls: ") || strings.Contains(err.Error(), "x509: ") {
 		return fmt.Errorf(
 			"%w; the API server does not accept the kubelet's serving certificate: see kubectl get csr, and the log "+
-				"of kubelet-csr-approver on the control VMs",
+				"of the job node-controller on the control VMs",
 			err,
 		)
 	}

@@ -177,7 +177,7 @@ var renderRefusals = []badInput{
 		ops:  inGroup("jobs/name=kubelet/name", "kublet"),
 		want: []string{
 			"instance group 'control'", "release 'kubernetes' has no job 'kublet'", "did you mean kubelet?",
-			"; its jobs are: ", ", kubelet, kubelet-csr-approver, kubelet-signer, kubernetes-addons, ",
+			"; its jobs are: ", ", kubelet, kubelet-signer, kubernetes-addons, metrics-server, ",
 		},
 	},
 	{

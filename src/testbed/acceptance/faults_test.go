@@ -199,7 +199,7 @@ func TestKilledProcessesAreRestarted(t *testing.T) {
 	for _, victims := range [][]string{
 		{"kubelet"}, {"containerd"}, {"kube-apiserver"}, {"etcd"},
 		{
-			"kube-controller-manager", "kube-scheduler", "cloud-controller-manager", "kubelet-csr-approver",
+			"kube-controller-manager", "kube-scheduler", "cloud-controller-manager", "node-controller",
 			"kube-proxy", "flannel", "network-policy",
 		},
 	} {

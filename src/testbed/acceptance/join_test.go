@@ -11,7 +11,7 @@ import (
 func (l *lab) checkOnlyItself(t *testing.T, instance, victim string) {
 	t.Helper()
 	own, other := l.identity(t, instance).Name, l.identity(t, victim).Name
-	secret := l.ssh(t, "control/0", "cat", "/var/vcap/jobs/kubelet-csr-approver/config/join_secret")
+	secret := l.ssh(t, "control/0", "cat", "/var/vcap/jobs/node-controller/config/join_secret")
 	const script = `set -e
 umask 077
 dir=$(mktemp -d) jobs=/var/vcap/jobs

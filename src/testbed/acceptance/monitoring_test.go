@@ -166,7 +166,7 @@ cp client.key `+outsideDir+`/monitoring.key
 chmod 0755 prometheus
 mkdir -p textfile
 ln -s /var/vcap/data/cloud-provider/preflight.prom /var/vcap/data/etcd/snapshots.prom textfile
-for job in etcd kube-apiserver kubelet-csr-approver; do
+for job in etcd kube-apiserver node-controller; do
   ln -s /var/vcap/jobs/$job/config/certificates.prom textfile/$job.prom
 done
 setsid python3 -m http.server --bind 127.0.0.1 --directory textfile 9100 </dev/null >textfile.log 2>&1 &
@@ -208,7 +208,7 @@ func (l *lab) prometheusConfig(t *testing.T, scrapes []string) (content []byte, 
 			all, jobs = append(all, job), append(jobs, name)
 		}
 	}
-	for _, file := range []string{"preflight", "snapshots", "etcd", "kube-apiserver", "kubelet-csr-approver"} {
+	for _, file := range []string{"preflight", "snapshots", "etcd", "kube-apiserver", "node-controller"} {
 		all = append(all, map[string]any{
 			"job_name": "textfile-" + file, "metrics_path": "/" + file + ".prom",
 			"fallback_scrape_protocol": "PrometheusText0.0.4",
@@ -460,7 +460,7 @@ if [ -e $jobs/cloud-provider/config/environment ]; then . $jobs/cloud-provider/c
 sed "s/$1/$2/g" /var/vcap/data/cloud-provider/node.json >$dir/identity.json
 sed "s|\"identity_file\": \"[^\"]*\"|\"identity_file\": \"$dir/identity.json\"|" \
   $jobs/kubelet/config/node.json >$dir/node.json
-cp $jobs/kubelet-csr-approver/config/join_secret $dir/join_secret
+cp $jobs/node-controller/config/join_secret $dir/join_secret
 sed -e "s|/var/vcap/jobs/kubelet/config/join_secret|$dir/join_secret|" \
   -e "s|\"node\": \"[^\"]*\"|\"node\": \"$dir/node.json\"|" -e "s|/var/vcap/data/kubelet|$dir|" -e 's|"10m"|"2m"|' \
   $jobs/kubelet/config/join.json >$dir/join.json

@@ -92,8 +92,8 @@ var alertFaults = [][]alertFault{
 		}, func(*testing.T, *monitored) {}}, // it ends by itself
 	},
 	{
-		{"lease of the approver", []string{"CertificateRequestsAreNotDecided"}, takeLease("kubelet-csr-approver"),
-			giveLease("kubelet-csr-approver")},
+		{"lease of the approver", []string{"CertificateRequestsAreNotDecided"}, takeLease("node-controller"),
+			giveLease("node-controller")},
 		{
 			"lease of the load balancer controller", []string{"LoadBalancerControllerDoesNotLead"},
 			takeLease("aws-load-balancer-controller-leader"), giveLease("aws-load-balancer-controller-leader"),
@@ -196,9 +196,9 @@ func passPreflight(t *testing.T, m *monitored) {
 	m.mustRun(t, 5*time.Minute, "errand", "cloud-preflight")
 }
 
-// shortenCertificate deploys a client certificate of kubelet-csr-approver that is as before, but expires in 20 days.
+// shortenCertificate deploys a client certificate of node-controller that is as before, but expires in 20 days.
 func shortenCertificate(t *testing.T, m *monitored) {
-	const file = "/var/vcap/jobs/kubelet-csr-approver/config/client.pem"
+	const file = "/var/vcap/jobs/node-controller/config/client.pem"
 	block, _ := pem.Decode([]byte(m.ssh(t, "control/0", "cat", file)))
 	certificate, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
@@ -236,12 +236,12 @@ func shortenCertificate(t *testing.T, m *monitored) {
 		t, "control/0", monitoringDir+"/short.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 	)
 	m.ssh(t, "control/0", "sh", "-c", "cd "+monitoringDir+" && cp "+file+" long.pem && cat short.pem >"+file+
-		" && /var/vcap/jobs/kubelet-csr-approver/bin/pre-start")
+		" && /var/vcap/jobs/node-controller/bin/pre-start")
 }
 
 func restoreCertificate(t *testing.T, m *monitored) {
 	m.ssh(t, "control/0", "sh", "-c", "cat "+monitoringDir+"/long.pem "+
-		">/var/vcap/jobs/kubelet-csr-approver/config/client.pem && /var/vcap/jobs/kubelet-csr-approver/bin/pre-start")
+		">/var/vcap/jobs/node-controller/config/client.pem && /var/vcap/jobs/node-controller/bin/pre-start")
 }
 
 // deleteRequests deletes the requests of the test, which are the only ones without a certificate. Their names are not

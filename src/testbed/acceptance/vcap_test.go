@@ -85,8 +85,8 @@ func TestVcapGetsNothing(t *testing.T) {
 // controlPlaneUsers are the users of the jobs that have a process with their name under bpm.
 var controlPlaneUsers = map[string]string{
 	"etcd": "1900000003", "kube-apiserver": "1900000004", "kube-controller-manager": "1900000005",
-	"kubelet-csr-approver": "1900000006", "kube-scheduler": "1900000007", "cloud-controller-manager": "1900000008",
-	"ebs-csi-controller": "1900000008", "node-labeler": "1900000010",
+	"node-controller": "1900000006", "kube-scheduler": "1900000007", "cloud-controller-manager": "1900000008",
+	"ebs-csi-controller": "1900000008",
 }
 
 // checkOwnUser checks that a process under bpm is that of its user, without capabilities, and that vcap sees nothing of

@@ -45,8 +45,8 @@ begin kube-apiserver
 await kube-apiserver kubectl --kubeconfig $jobs/kubectl/config/kubeconfig.json get --raw /readyz
 "$packages/helpers/bin/kube-tools" apply-addons --kubeconfig=$jobs/kubernetes-addons/config/kubeconfig.json \
   --dir=$jobs/kubernetes-addons/config/manifests --images=$packages/images/images.json --timeout=5m >addons.log 2>&1 &
-begin kube-controller-manager kube-scheduler kubelet-csr-approver kubelet-signer node-labeler kube-proxy
-await kubelet-csr-approver listens 6444
+begin kube-controller-manager kube-scheduler node-controller kubelet-signer kube-proxy
+await node-controller listens 6444
 await certificate join # kubelet's, and its kubeconfig
 begin kubelet
 # The cloud controller manager and flannel exit if they lack permissions.

@@ -473,7 +473,7 @@ func memoryFigures(processes []memory) []Figure {
 			Against: "Kubernetes and the other components alone",
 			Base:    float64(base),
 			Parts: []Part{
-				{Name: "our processes (kubelet-csr-approver)", Value: float64(sums[ownOwner])},
+				{Name: "our processes (node-controller)", Value: float64(sums[ownOwner])},
 				{Name: "Kubernetes", Value: float64(sums[kubernetesOwner])},
 				{Name: "etcd, containerd, flannel, CoreDNS, pause", Value: float64(sums[upstreamOwner])},
 			},

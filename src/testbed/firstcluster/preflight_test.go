@@ -35,7 +35,7 @@ type deployed struct {
 func clusterOf(m *manifest.Manifest) (deployed, error) {
 	for i := range m.InstanceGroups {
 		for _, j := range m.InstanceGroups[i].Jobs {
-			if j.Name != "kubelet-csr-approver" {
+			if j.Name != "node-controller" {
 				continue
 			}
 			join, ok := j.Properties["join"].(map[string]any)
@@ -49,7 +49,7 @@ func clusterOf(m *manifest.Manifest) (deployed, error) {
 			}
 		}
 	}
-	return deployed{}, errors.New("the manifest has no job kubelet-csr-approver, or no tag of a cluster")
+	return deployed{}, errors.New("the manifest has no job node-controller, or no tag of a cluster")
 }
 
 const clusterTag = "kubernetes.io/cluster/"

@@ -46,7 +46,7 @@ var Required = map[string]values{
 	"ebs-csi-node":          {},
 	"cinder-csi-controller": {"tls": values{"client": certificate("client")}},
 	"cinder-csi-node":       {},
-	"kubelet-csr-approver": {
+	"node-controller": {
 		"join": values{"hostname": "join.prod.kubernetes.internal", "secret": "join-secret-0123456789"},
 		"tls":  values{"client": certificate("client"), "server": certificate("server")},
 	},
@@ -61,8 +61,7 @@ var Required = map[string]values{
 		"server":     certificate("server"),
 		"kubelet_ca": values{"certificate": "kubelet ca"},
 	}},
-	"node-labeler": {"tls": values{"client": certificate("client")}},
-	"containerd":   {},
+	"containerd": {},
 	"kubelet": {
 		"tls": values{"ca": "kubernetes ca"}, "join": values{"secret": "join-secret-0123456789"},
 	},

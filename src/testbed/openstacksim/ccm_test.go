@@ -28,7 +28,7 @@ import (
 )
 
 // TestCloudControllerManager has the real cloud controller manager initialize a Node, whose provider ID is the one that
-// kubelet-csr-approver finds, and create and delete a load balancer. It has the arguments and the permissions of the
+// node-controller finds, and create and delete a load balancer. It has the arguments and the permissions of the
 // release's manifests. In addition to kubetest's requirements it needs COMPONENTS_DIR.
 func TestCloudControllerManager(t *testing.T) {
 	program := controllerProgram(t)

@@ -116,7 +116,7 @@ func TestInsideNamespaces(t *testing.T) {
 	logs := filepath.Join(dir, "logs")
 	for _, job := range []string{
 		"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy",
-		"kubelet-csr-approver", "cloud-controller-manager", "containerd", "flannel", "network-policy", "node-firewall",
+		"node-controller", "cloud-controller-manager", "containerd", "flannel", "network-policy", "node-firewall",
 		"ebs-csi-controller", "ebs-csi-node",
 		"metrics-server",
 	} {
@@ -149,8 +149,8 @@ func TestInsideNamespaces(t *testing.T) {
 		{"system:node:worker", "system:nodes", "create", "networkpolicies.networking.k8s.io", false},
 		{"system:flannel", "", "watch", "nodes", true},
 		{"system:flannel", "", "patch", "nodes/status", false},
-		{"system:kubelet-csr-approver", "", "create", "certificatesigningrequests", true},
-		{"system:kubelet-csr-approver", "", "update", "certificatesigningrequests/approval", true},
+		{"system:node-controller", "", "create", "certificatesigningrequests", true},
+		{"system:node-controller", "", "update", "certificatesigningrequests/approval", true},
 		{"kube-apiserver-kubelet-client", "", "get", "nodes/log", true},
 		{"kube-apiserver-health-check", "system:authenticated", "list", "pods", false},
 		{"kube-apiserver-health-check", "system:authenticated", "get", "nodes/log", false},

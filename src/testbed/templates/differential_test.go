@@ -132,7 +132,7 @@ func prepare(t testing.TB, cluster *kubetest.Cluster) string {
 	} {
 		node.Labels = map[string]string{
 			"kubernetes.io/hostname": node.Name, corev1.LabelOSStable: "linux",
-			"bosh.io/addresses": "10.0.16.5", // as kubelet-csr-approver knows the VM
+			"bosh.io/addresses": "10.0.16.5", // as node-controller knows the VM
 		}
 		created, err := client.CoreV1().Nodes().Create(t.Context(), node, create)
 		must(created, err)

@@ -250,7 +250,7 @@ var everything = map[string]values{
 		"api":              values{"host": "api.example"},
 		"certificate_days": 30,
 	},
-	"kubelet-csr-approver": {
+	"node-controller": {
 		"api":     values{"host": "api.example"},
 		"join":    values{"port": 7443, "roles": []any{"kubernetes-node-role"}},
 		"metrics": values{"bind_address": "0.0.0.0"},
@@ -273,12 +273,6 @@ var everything = map[string]values{
 		"api":               values{"host": "api.example"},
 		"log_level":         4,
 		"extra_args":        values{"node-selector": "example.com/metrics!=off"},
-	},
-	"node-labeler": {
-		"api": values{
-			"host": "api.example",
-		},
-		"labels": values{"node-role.kubernetes.io/control-plane": "", "example.com/role": "control"},
 	},
 	"containerd": {
 		"cgroup_driver":          "cgroupfs",
@@ -702,7 +696,7 @@ func TestProgramsAcceptRenderedFiles(t *testing.T) {
 				t.Errorf("%s, %s: snapshots.json: %v", g.job, g.name, err)
 			}
 		}
-		if g.job == "kubelet-csr-approver" {
+		if g.job == "node-controller" {
 			path := filepath.Join(t.TempDir(), "join.json")
 			if err := os.WriteFile(path, g.files["config/join.json"], 0o600); err != nil {
 				t.Fatal(err)

@@ -206,9 +206,9 @@ func TestControlVMsAreNodes(t *testing.T) {
 			if _, excluded := labels[excludeLabel]; !excluded {
 				t.Errorf("control VMs are targets of load balancers: %v", labels)
 			}
-			labeler := decode[values](t, file(t, control, "node-labeler", "config/flags.json"))["flags"].(values)
-			if got := fmt.Sprint(labeler["label"]); got != "map["+roleLabel+":]" {
-				t.Errorf("node-labeler sets %s", got)
+			join := decode[values](t, file(t, control, "node-controller", "config/join.json"))
+			if got := join["instance_group"]; got != "control" {
+				t.Errorf("node-controller gives the nodes of the group %v the role of control VMs", got)
 			}
 			for _, name := range nodeGroups {
 				cni := decode[values](t, file(t, group(t, p, name), "containerd", "config/cni.conflist.template"))

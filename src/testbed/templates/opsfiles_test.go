@@ -69,7 +69,7 @@ var opsCases = withProviders(map[string]opsCase{
 		if flags := kubelet["flags"].(values); flags["cloud-provider"] != "external" {
 			t.Errorf("kubelet has --cloud-provider=%v, want external", flags["cloud-provider"])
 		}
-		join := decode[values](t, file(t, group(t, p, "control"), "kubelet-csr-approver", "config/join.json"))
+		join := decode[values](t, file(t, group(t, p, "control"), "node-controller", "config/join.json"))
 		vars := readYAML[values](t, filepath.Join(root, "manifests", "cloud-config", "aws-vars.yml"))
 		if got, want := fmt.Sprint(join["roles"]), fmt.Sprint([]any{
 			vars["control_instance_profile"], vars["worker_instance_profile"],
@@ -96,12 +96,11 @@ var opsCases = withProviders(map[string]opsCase{
 				}
 			}
 			// It asks Nova for the provider IDs of nodes.
-			approver := "kubelet-csr-approver"
-			join := decode[values](t, file(t, control, approver, "config/join.json"))
+			join := decode[values](t, file(t, control, "node-controller", "config/join.json"))
 			if path := join["cloud_config_file"]; join["provider"] != "openstack" ||
-				path != "/var/vcap/jobs/kubelet-csr-approver/config/cloud.conf" ||
-				string(file(t, control, approver, "config/cloud.conf")) != conf {
-				t.Errorf("kubelet-csr-approver: provider %v, configuration %v", join["provider"], path)
+				path != "/var/vcap/jobs/node-controller/config/cloud.conf" ||
+				string(file(t, control, "node-controller", "config/cloud.conf")) != conf {
+				t.Errorf("node-controller: provider %v, configuration %v", join["provider"], path)
 			}
 			for _, job := range worker.Instances[0].Rendered {
 				for path, content := range job.Files {
@@ -760,7 +759,7 @@ var opsCases = withProviders(map[string]opsCase{
 		vars: []string{"node_roles=[prod-control, prod-worker]"},
 	}, func(t *testing.T, p *director.Plan) {
 		control := group(t, p, "control")
-		join := decode[values](t, file(t, control, "kubelet-csr-approver", "config/join.json"))
+		join := decode[values](t, file(t, control, "node-controller", "config/join.json"))
 		if want := []any{"prod-control", "prod-worker"}; fmt.Sprint(join["roles"]) != fmt.Sprint(want) {
 			t.Errorf("nodes have the roles %v, want %v", join["roles"], want)
 		}
@@ -1615,7 +1614,7 @@ func TestWorkerPoolInClouds(t *testing.T) {
 // checkKeptTaints checks that the control VMs put back the taints with which the nodes of a group register.
 func checkKeptTaints(t *testing.T, p *director.Plan, name string, registered any) {
 	t.Helper()
-	join := decode[values](t, file(t, group(t, p, "control"), "kubelet-csr-approver", "config/join.json"))
+	join := decode[values](t, file(t, group(t, p, "control"), "node-controller", "config/join.json"))
 	if kept := join["taints"].(values)[name]; !reflect.DeepEqual(kept, registered) {
 		t.Errorf("the control VMs keep the taints %v in the group %s, which registers with %v", kept, name, registered)
 	}

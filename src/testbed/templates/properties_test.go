@@ -7,12 +7,11 @@ import (
 )
 
 // ownDefaults are the jobs in which a property has another default than in the other jobs: because the VM may have no
-// API server (api.host), the values are of another kind (config, log_level, storage_classes) or for other objects
-// (labels, timeout).
+// API server (api.host), the values are of another kind (config, log_level, storage_classes) or for another object
+// (timeout).
 var ownDefaults = map[string][]string{
 	"api.host":        {"kube-proxy", "kubectl", "smoke-tests"},
 	"config":          {"cloud-provider"},
-	"labels":          {"node-labeler"},
 	"log_level":       {"aws-load-balancer-controller", "containerd", "etcd", "network-policy"},
 	"storage_classes": {"cinder-csi-controller", "csi-driver-image"},
 	"timeout":         {"smoke-tests"},

@@ -92,7 +92,7 @@ var secrets = map[string]struct {
 	"node-firewall":            {onlyRoot, nil},
 	"node-local-dns":           {ownUser, nil},
 	"node-termination-handler": {onlyRoot, []string{"config/flags.json"}},
-	"kubelet-csr-approver": {
+	"node-controller": {
 		ownUserUnderBPM,
 		[]string{
 			"config/client.key", "config/cloud.conf", "config/flags.json", "config/join_secret", "config/server.key",
@@ -104,9 +104,8 @@ var secrets = map[string]struct {
 		onlyRoot,
 		[]string{"config/client.key", "config/manifests/90-operator.yml"},
 	},
-	"node-labeler": {ownUserUnderBPM, []string{"config/client.key"}},
-	"pod-roles":    {onlyRoot, nil},
-	"smoke-tests":  {onlyRoot, []string{"config/client.key"}},
+	"pod-roles":   {onlyRoot, nil},
+	"smoke-tests": {onlyRoot, []string{"config/client.key"}},
 }
 
 // secret stands for every secret value; 32 characters, as the encryption of Secrets requires.

@@ -33,13 +33,13 @@ func TestRefusesWrongArguments(t *testing.T) {
 	}{
 		"no command": {
 			nil,
-			"add-dns-address, apply-addons, approve-kubelet-csrs, check-alias, check-apiserver-version, " +
+			"add-dns-address, apply-addons, check-alias, check-apiserver-version, " +
 				"check-cloud-controller, check-corefile, check-csi-driver, check-driver-image, check-etcd-space, " +
 				"check-kubelet-version, check-rotation, check-settings, completion, drain-node, " +
 				"etcd-maintenance, etcd-snapshot, forget-allocation, handle-interruptions, " +
 				"intercept-dns, ipset, join, " +
-				"join-etcd, keep-certificates, keep-firewall, keep-node-labels, keep-settings, kms-plugin, " +
-				"leave-etcd, move-etcd-leader, prepare-etcd, prepare-flannel, publish-issuer, " +
+				"join-etcd, keep-certificates, keep-firewall, keep-settings, kms-plugin, " +
+				"leave-etcd, move-etcd-leader, node-controller, prepare-etcd, prepare-flannel, publish-issuer, " +
 				"register-csi-driver, renew-kubelet-certificates, return-node, settle-etcd, sign-kubelet-csrs, " +
 				"smoke-test, start-keys, stop-process, wait-node, wait-ready, write-files",
 		},
@@ -47,11 +47,10 @@ func TestRefusesWrongArguments(t *testing.T) {
 		"unknown flag":    {[]string{"wait-node", "--nope"}, "--nope"},
 		"stray argument":  {[]string{"wait-node", "--kubeconfig", "x", "--node", "x", "y"}, `"y"`},
 		"no kubeconfig": {
-			[]string{"approve-kubelet-csrs", "--config", "x", "--metrics-bind-address", "x"}, `"kubeconfig" not set`,
+			[]string{"node-controller", "--config", "x", "--metrics-bind-address", "x"}, `"kubeconfig" not set`,
 		},
-		"empty kubeconfig": {[]string{"approve-kubelet-csrs", "--kubeconfig="}, "--kubeconfig"},
+		"empty kubeconfig": {[]string{"node-controller", "--kubeconfig="}, "--kubeconfig"},
 		"no directory":     {[]string{"apply-addons", "--kubeconfig", "x"}, `"dir", "timeout" not set`},
-		"no label":         {[]string{"keep-node-labels", "--kubeconfig", "x", "--node", "x"}, `"label" not set`},
 		"no node":          {[]string{"wait-node", "--kubeconfig", "x"}, `"node", "pending" not set`},
 		"no files of pre-stop": {
 			[]string{"drain-node", "--kubeconfig", "x", "--node", "x"},
@@ -88,7 +87,7 @@ func TestNamesFilesThatCannotBeRead(t *testing.T) {
 	}{
 		"kubeconfig": {
 			[]string{
-				"approve-kubelet-csrs", "--kubeconfig", missing, "--config", broken, "--metrics-bind-address", "x",
+				"node-controller", "--kubeconfig", missing, "--config", broken, "--metrics-bind-address", "x",
 			},
 			broken,
 		},

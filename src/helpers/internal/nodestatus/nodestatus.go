@@ -17,7 +17,7 @@ const UninitializedTaint = "node.cloudprovider.kubernetes.io/uninitialized"
 // ErrUninitialized is the reason that a Node with UninitializedTaint is waited for.
 var ErrUninitialized = errors.New("no cloud-controller-manager has initialized it yet")
 
-// AddressesLabel is on a Node when kubelet-csr-approver has set the labels and taints of its instance. Before that, an
+// AddressesLabel is on a Node when node-controller has set the labels and taints of its instance. Before that, an
 // admission policy lets the Node neither be Ready nor announce a network.
 const AddressesLabel = "bosh.io/addresses"
 
@@ -53,8 +53,8 @@ func CheckInitialized(node *corev1.Node) error {
 func checkKnown(node *corev1.Node) error {
 	if node.Labels[AddressesLabel] == "" {
 		return fmt.Errorf(
-			"Node %s does not have the label %s: kubelet-csr-approver has not found its instance yet (see its log on "+
-				"the control VMs)",
+			"Node %s does not have the label %s: the job node-controller has not found its instance yet (see its log "+
+				"on the control VMs)",
 			node.Name, AddressesLabel,
 		)
 	}

@@ -150,7 +150,7 @@ func (c *Client) request(ctx context.Context, store certificate.FileStore) error
 	})
 	if err != nil {
 		return fmt.Errorf(
-			"join the cluster as node %s at %s: %w; see the log of the job kubelet-csr-approver on the control VMs",
+			"join the cluster as node %s at %s: %w; see the log of the job node-controller on the control VMs",
 			c.Node, c.URL, err,
 		)
 	}

@@ -75,7 +75,7 @@ func (c *Client) Renew(
 	if oldClient {
 		if err := c.renewClient(ctx, client, connect); err != nil {
 			return fmt.Errorf(
-				"renew the client certificate of node %s: %w; see the logs of the jobs kubelet-csr-approver and "+
+				"renew the client certificate of node %s: %w; see the logs of the jobs node-controller and "+
 					"kubelet-signer on the control VMs",
 				c.Node, err,
 			)
@@ -95,7 +95,7 @@ func (c *Client) Renew(
 	if err != nil {
 		return fmt.Errorf(
 			"kubelet of node %s has not renewed its certificates: %w; see its log, and that of the job "+
-				"kubelet-csr-approver on the control VMs",
+				"node-controller on the control VMs",
 			c.Node, err,
 		)
 	}

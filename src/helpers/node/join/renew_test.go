@@ -98,7 +98,7 @@ func (a *authority) sign(t *testing.T, request []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// approveAll approves all requests, in place of kubelet-csr-approver.
+// approveAll approves all requests, in place of node-controller.
 func approveAll(ctx context.Context, cluster *kubetest.Cluster) {
 	requests := cluster.Admin().CertificatesV1().CertificateSigningRequests()
 	for ctx.Err() == nil {
@@ -157,7 +157,7 @@ func TestRenewal(t *testing.T) {
 		return nil
 	}})
 	if err == nil || !strings.Contains(err.Error(), "kubelet-server-current.pem is signed by another CA") ||
-		!strings.Contains(err.Error(), "kubelet-csr-approver") {
+		!strings.Contains(err.Error(), "node-controller") {
 		t.Errorf("got %v", err)
 	}
 	if !strings.Contains(log.String(), `"waiting for kubelet to renew its certificates" elapsed=0s timeout=30s`) {

@@ -23,7 +23,7 @@ var _ = register(Check{
 	section:  sectionPolicies,
 	Needs:    facts.FromProfile | facts.FromCredentials,
 	run:      checkJoinRole,
-	fix: "List the role with `ops-files/set-node-roles.yml` (`join.roles` of the job kubelet-csr-approver); with an " +
+	fix: "List the role with `ops-files/set-node-roles.yml` (`join.roles` of the job node-controller); with an " +
 		"empty list, give it the name of its instance profile.",
 })
 
@@ -94,7 +94,7 @@ func checkJoinRole(f *facts.Facts) preflight.Outcome {
 	role, profile, listed := f.Credentials.Role, f.ProfileName(), f.Settings.JoinRoles
 	switch {
 	case listed == nil:
-		return skipped("the deployment has no job kubelet-csr-approver")
+		return skipped("the deployment has no job node-controller")
 	case f.ProfileErr != nil || f.Profile == "":
 		return skipped("there is no instance profile (see instance-profile)")
 	case role == "":

@@ -24,7 +24,7 @@ var _ = register(Check{
 
 // checkTokenService: STS is asked about a proof of this machine as it is about those of machines that join.
 func checkTokenService(f *facts.Facts) preflight.Outcome {
-	const why = "The job kubelet-csr-approver asks STS which instance wants to join: no new node could."
+	const why = "The job node-controller asks STS which instance wants to join: no new node could."
 	host := cmp.Or(f.TokenHost, "STS")
 	switch {
 	case f.MetadataErr != nil:

@@ -130,7 +130,7 @@ func (g *Gatherer) Gather(ctx context.Context, wanted facts.Source, deadline tim
 	f.Local, f.LocalErr = g.environment.LocalAddresses()
 }
 
-// gatherTokenService asks STS who this machine is, as the job kubelet-csr-approver asks it about machines that join.
+// gatherTokenService asks STS who this machine is, as the job node-controller asks it about machines that join.
 func (g *Gatherer) gatherTokenService(ctx context.Context) {
 	f := g.Facts
 	if f.CredentialsErr != nil {

@@ -70,7 +70,7 @@ func (a *authority) Admit(ctx context.Context, application node.Application) (no
 		return node.Machine{}, &node.Refusal{
 			Reason: fmt.Sprintf(
 				"the proof is signed with the role %s, and nodes have one of %s: if it is the role of nodes, add it "+
-					"to the property join.roles of the job kubelet-csr-approver", role, strings.Join(a.roles, ", "),
+					"to the property join.roles of the job node-controller", role, strings.Join(a.roles, ", "),
 			),
 		}
 	}
@@ -87,7 +87,7 @@ func (a *authority) Admit(ctx context.Context, application node.Application) (no
 			Reason: fmt.Sprintf(
 				"the proof is signed with the role %s, and the instance profile of %s is %q: if this is the "+
 					"profile's role, list it and the roles of all other nodes in the property join.roles of the job "+
-					"kubelet-csr-approver", role, id, own,
+					"node-controller", role, id, own,
 			),
 		}
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // Rehearse asks STS about a proof of the machine that has these credentials, at the endpoint at which the job
-// kubelet-csr-approver asks about those of machines that join, and not the one that the cloud controller's
+// node-controller asks about those of machines that join, and not the one that the cloud controller's
 // configuration file can name. It returns that endpoint's host and port, if they are known. The error is a
 // *node.Refusal if STS answers and does not accept the proof. api is the URL of all APIs; if it is empty, the SDK's
 // environment variables decide.

@@ -54,7 +54,7 @@ func TestCloudControllerManagerInPods(t *testing.T) {
 	arguments := controllertest.InPods(t, api, (&vsphere.Provider{}).About(), conf, func(s *controller.Settings) {
 		s.LogLevel = 4
 	})
-	// As in a cluster: kubelet may not set the provider ID, and kubelet-csr-approver sets what vCenter says.
+	// As in a cluster: kubelet may not set the provider ID, and node-controller sets what vCenter says.
 	uninitializedNode(t, client, "worker-0a1b2c3d")
 	log := start(t, program, arguments)
 	eventually.Succeeds(t, time.Minute, "the cloud controller has seen the Node", func() error {

@@ -20,7 +20,8 @@
 //	                                                             of cluster-scoped objects are)
 //	Role in the namespace of the lease (kube-system)
 //	  coordination.k8s.io  leases                                create
-//	  coordination.k8s.io  leases, resourceNames [kubelet-csr-approver]   get, update
+//	  coordination.k8s.io  leases, resourceNames [node-controller]
+//	                                                             get, update
 package approver
 
 import (
@@ -48,8 +49,9 @@ import (
 )
 
 const (
-	// controllerName is the name of the lease and the source of Events.
-	controllerName = "kubelet-csr-approver"
+	// leaseName is the name of the job. The Events of upstream's own node controller have this source too.
+	leaseName   = "node-controller"
+	eventSource = "kubernetes.bosh.io/" + leaseName
 	// minRetryDelay and maxRetryDelay limit the backoff of pending requests. They are also checked again whenever a
 	// Node changes, so the backoff only matters after a lost watch.
 	minRetryDelay = time.Second
@@ -118,7 +120,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return fmt.Errorf("start recording Events: %w", err)
 	}
-	c.recorder = broadcaster.NewRecorder(scheme.Scheme, controllerName)
+	c.recorder = broadcaster.NewRecorder(scheme.Scheme, eventSource)
 
 	defer c.queue.ShutDown()
 	if err := c.startInformers(ctx); err != nil {

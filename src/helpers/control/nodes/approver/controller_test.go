@@ -28,9 +28,9 @@ const timeout = 30 * time.Second
 // permissions are those that the package's documentation lists.
 func permissions(user string) []any {
 	subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}}
-	name := metav1.ObjectMeta{Name: controllerName}
-	inSystem := metav1.ObjectMeta{Name: controllerName, Namespace: metav1.NamespaceSystem}
-	inDefault := metav1.ObjectMeta{Name: controllerName, Namespace: metav1.NamespaceDefault}
+	name := metav1.ObjectMeta{Name: leaseName}
+	inSystem := metav1.ObjectMeta{Name: leaseName, Namespace: metav1.NamespaceSystem}
+	inDefault := metav1.ObjectMeta{Name: leaseName, Namespace: metav1.NamespaceDefault}
 	return []any{
 		&rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
 			{
@@ -54,7 +54,7 @@ func permissions(user string) []any {
 		&rbacv1.ClusterRoleBinding{
 			ObjectMeta: name,
 			Subjects:   subjects,
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: controllerName},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: leaseName},
 		},
 		&rbacv1.Role{ObjectMeta: inDefault, Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
@@ -62,21 +62,21 @@ func permissions(user string) []any {
 		&rbacv1.RoleBinding{
 			ObjectMeta: inDefault,
 			Subjects:   subjects,
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: controllerName},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: leaseName},
 		},
 		&rbacv1.Role{ObjectMeta: inSystem, Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}},
 			{
 				APIGroups:     []string{"coordination.k8s.io"},
 				Resources:     []string{"leases"},
-				ResourceNames: []string{controllerName},
+				ResourceNames: []string{leaseName},
 				Verbs:         []string{"get", "update"},
 			},
 		}},
 		&rbacv1.RoleBinding{
 			ObjectMeta: inSystem,
 			Subjects:   subjects,
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: controllerName},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: leaseName},
 		},
 	}
 }
@@ -178,7 +178,7 @@ func TestAgainstRealAPIServer(t *testing.T) {
 	)
 	requests := requestsOfNodes(t, cluster)
 
-	const user = "system:kubelet-csr-approver"
+	const user = "system:node-controller"
 	config, refused := cluster.ConfigFor(user), make(chan struct{}, 1)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return refusals{next, refused} })
 	approver, err := kubernetes.NewForConfig(config)
@@ -336,7 +336,7 @@ func leaseHolder(t *testing.T, admin kubernetes.Interface) string {
 	var lease *coordinationv1.Lease
 	lease, err := admin.CoordinationV1().
 		Leases("kube-system").
-		Get(context.Background(), controllerName, metav1.GetOptions{})
+		Get(context.Background(), leaseName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +348,7 @@ func leaseHolder(t *testing.T, admin kubernetes.Interface) string {
 
 func TestConcerns(t *testing.T) {
 	joining := renewalOf("node-a")
-	joining.user = "system:kubelet-csr-approver"
+	joining.user = "system:node-controller"
 	other := renewalOf("node-a")
 	other.signer = certificatesv1.KubeAPIServerClientSignerName
 	for name, test := range map[string]struct {

@@ -176,7 +176,7 @@ func TestFloodOfOneNodeDoesNotDelayAnother(t *testing.T) {
 	const flood = 500
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
 	admin, ctx := cluster.Admin(), t.Context()
-	const user = "system:kubelet-csr-approver"
+	const user = "system:node-controller"
 	grant(t, admin, permissions(user))
 	setAddresses(t, admin, "node-a", true, internalIP("10.0.0.1"))
 	setAddresses(t, admin, "node-b", true, internalIP("10.0.0.2"))

@@ -41,9 +41,9 @@ func RunElected(
 
 	term := &term{done: make(chan struct{})}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Name: controllerName,
+		Name: leaseName,
 		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: controllerName},
+			LeaseMeta:  metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: leaseName},
 			Client:     client.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		},
@@ -79,7 +79,7 @@ func RunElected(
 		return nil
 	default:
 		return fmt.Errorf(
-			"%w: lease %s/%s was not renewed within %s", ErrLeadershipLost, metav1.NamespaceSystem, controllerName,
+			"%w: lease %s/%s was not renewed within %s", ErrLeadershipLost, metav1.NamespaceSystem, leaseName,
 			renewDeadline,
 		)
 	}

@@ -93,7 +93,7 @@ func startAttacked(b *testing.B) *attacked {
 		Dirs: []string{addonstest.Dir(b, map[string][]byte{"10-nodes.yml": manifest})},
 	})
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	client := a.cluster.ClientFor("system:kubelet-csr-approver")
+	client := a.cluster.ClientFor("system:node-controller")
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	a.must(err)
 	a.address = listener.Addr().String()

@@ -11,7 +11,7 @@ import (
 	"kubernetes-release/internal/strictjson"
 )
 
-// Config is what the job kubelet-csr-approver renders, config/join.json.
+// Config is what the job node-controller renders, config/join.json.
 type Config struct {
 	// Listen is the address and port of the endpoint; Certificate and PrivateKey are the paths of its certificate.
 	Listen      string `json:"listen"`
@@ -22,6 +22,8 @@ type Config struct {
 	Provider    string `json:"provider"`
 	// CloudConfigFile is the path of the cloud controller manager's configuration; empty without a cloud.
 	CloudConfigFile string `json:"cloud_config_file"`
+	// InstanceGroup is that of this VM, in the manifest.
+	InstanceGroup string `json:"instance_group"`
 	// Roles are the names of the roles that nodes can have in the cloud, in addition to those that the provider finds
 	// out.
 	Roles []string `json:"roles"`

@@ -489,7 +489,7 @@ func post(t *testing.T, client *http.Client, url string, body []byte) (int, stri
 	return answer.StatusCode, string(content)
 }
 
-const user = "system:kubelet-csr-approver"
+const user = "system:node-controller"
 
 // approver has those permissions of the job that joining needs.
 func approver(t *testing.T, cluster *kubetest.Cluster) kubernetes.Interface {

@@ -1,3 +1,6 @@
+// Package labeler makes Nodes say what their instances are: what BOSH and the cloud know of a VM decides, and not what
+// the node says of itself. The API and admission policies refuse these labels, taints and provider IDs from nodes, so
+// that a compromised node cannot attract the pods of others.
 package labeler
 
 import (
@@ -35,10 +38,15 @@ import (
 // nodes.
 const Prefix = "bosh.io/"
 
+// roleLabel is on the Nodes of control VMs. NodeRestriction refuses it from kubelets.
+const roleLabel = "node-role.kubernetes.io/control-plane"
+
 // formerTaint is what earlier releases had on a Node until its instance was known.
 const formerTaint = "bosh.io/instance-unknown"
 
 const (
+	// resync is how often all Nodes are looked at again, in case an update was lost.
+	resync = 10 * time.Minute
 	// findTimeout limits the search for one instance.
 	findTimeout = 30 * time.Second
 	// firstRetry and maxRetry are the pauses before a failed search is repeated.
@@ -66,13 +74,15 @@ type Instances struct {
 	// Locator knows the VM of an instance, and, if it is a node.Namer, of which instance a Node is; nil if there is
 	// none.
 	Locator node.Locator
+	// ControlGroup is the name in the manifest of the instance group whose Nodes are those of control VMs.
+	ControlGroup string
 	// Taints are those that the Nodes of an instance group, by its name in the manifest, have at least.
 	Taints map[string][]corev1.Taint
 }
 
 // Instance is what a Node says of its VM.
 type Instance struct {
-	Labels     map[string]string // with Prefix
+	Labels     map[string]string // with Prefix, and roleLabel
 	ProviderID string            // empty without a cloud
 	// Zone is that of BOSH; empty in a cloud that is asked for the VM, whose controller knows the cloud's.
 	Zone string
@@ -163,6 +173,9 @@ func (i *Instances) among(records []boshdns.Record, name string, known Instance)
 			if value != "" {
 				found.Labels[Prefix+key] = value
 			}
+		}
+		if r.InstanceGroup == boshdns.Canonical(i.ControlGroup) {
+			found.Labels[roleLabel] = ""
 		}
 		found.instance = i.instance(records, r)
 		if i.Cloud == nil && i.Locator == nil {
@@ -297,9 +310,10 @@ func (q *unknownFirst) isUnknown(name string) bool {
 	return err == nil && object.Labels[nodestatus.AddressesLabel] == ""
 }
 
-// Run sets the labels with Prefix on all Nodes, removes others with Prefix, sets the provider ID of Nodes that have
-// none, the zone of those in no cloud, and the taints of their instance groups, until ctx ends. A Node with the
-// provider ID of another instance gets no labels, without which it cannot report an address, and be Ready.
+// Run sets the labels with Prefix on all Nodes, removes others with Prefix, sets the role of control VMs, the provider
+// ID of Nodes that have none, the zone of those in no cloud, and the taints of their instance groups, until ctx ends.
+// A Node with the provider ID of another instance gets no labels, without which it cannot report an address, and be
+// Ready.
 func (k *Keeper) Run(ctx context.Context) error {
 	defer k.queue.ShutDown()
 	enqueue := func(object any) {
@@ -360,7 +374,7 @@ func (k *Keeper) next(ctx context.Context) bool {
 	return true
 }
 
-// label makes the Node's labels with Prefix and its provider ID those of its instance.
+// label makes the Node's labels and its provider ID those of its instance.
 func (k *Keeper) label(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()

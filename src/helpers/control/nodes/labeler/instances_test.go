@@ -212,12 +212,17 @@ func TestLabelsAreOfTheInstance(t *testing.T) {
 		"bosh.io/network":        "private",
 		"bosh.io/addresses":      "10.0.0.5",
 	}
+	control := maps.Clone(first)
+	control["node-role.kubernetes.io/control-plane"] = ""
 	for name, test := range map[string]struct {
 		instances *Instances
 		node      string
 		want      map[string]string
 		problem   string
 	}{
+		"control VM": { // the Director writes the names of groups in lower case
+			&Instances{Deployment: deployment("Kube", path), ControlGroup: "Worker"}, "worker-3c5e8f1a", control, "",
+		},
 		"by name":    {named, "worker-3c5e8f1a", first, ""},
 		"by address": {inCloud, machine.Node, second, ""},
 		"unknown name": {named, "worker-00000000", nil, "no instance of deployment Kube has this name; 2 are " +
@@ -270,7 +275,7 @@ func startKeeper(t *testing.T, cluster *kubetest.Cluster, instances *Instances) 
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	keeper := NewKeeper(
-		cluster.ClientFor("system:kubelet-csr-approver"), instances, slog.New(slog.NewTextHandler(t.Output(), nil)),
+		cluster.ClientFor("system:node-controller"), instances, slog.New(slog.NewTextHandler(t.Output(), nil)),
 	)
 	go func() { ended <- keeper.Run(ctx) }()
 	t.Cleanup(func() {
@@ -339,6 +344,62 @@ func TestNodesCannotRelabelThemselves(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectLabeled("changed by an administrator")
+}
+
+// TestOnlyControlVMsHaveTheirRole: the label that the API refuses from kubelets is on the Node of a control VM again
+// after each way to lose it, and on no other Node.
+func TestOnlyControlVMsHaveTheirRole(t *testing.T) {
+	cluster := withPolicies(t)
+	admin := cluster.Admin()
+	const control, worker = "control-3c5e8f1a", "worker-7d2b9c4e"
+	register := func(name string) kubernetes.Interface {
+		t.Helper()
+		kubelet := cluster.ClientFor("system:node:"+name, "system:nodes")
+		object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err := kubelet.CoreV1().Nodes().Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		return kubelet
+	}
+	kubelet := register(worker)
+	kubetest.MustForbid(t, "a worker that labels itself as control plane",
+		patchLabels(t, kubelet, worker, "", map[string]any{roleLabel: ""}))
+
+	path := filepath.Join(t.TempDir(), "records.json")
+	if err := os.WriteFile(path, []byte(strings.Replace(records, `"worker"`, `"control"`, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	startKeeper(t, cluster, &Instances{Deployment: deployment("kube", path), ControlGroup: "control"})
+	expect := func(when string) {
+		t.Helper()
+		eventually.Succeeds(t, 30*time.Second, when, func() error {
+			list, err := admin.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			for i := range list.Items {
+				labels := list.Items[i].Labels
+				value, labeled := labels[roleLabel]
+				if labels["bosh.io/instance-group"] == "" || value != "" || labeled != (list.Items[i].Name == control) {
+					return fmt.Errorf("Node %s has the labels %v", list.Items[i].Name, labels)
+				}
+			}
+			return nil
+		})
+	}
+	register(control)
+	expect("registered Node")
+	for what, value := range map[string]any{"label removed": nil, "label changed": "other"} {
+		if err := patchLabels(t, admin, control, "", map[string]any{roleLabel: value}); err != nil {
+			t.Fatal(err)
+		}
+		expect(what)
+	}
+	if err := admin.CoreV1().Nodes().Delete(t.Context(), control, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	register(control)
+	expect("Node deleted and registered again")
 }
 
 // attackLabels tries each way in which a node can change labels.

@@ -99,7 +99,7 @@ func TestNodesAreReadyWhenTheyAreKnown(t *testing.T) {
 		_, err = nodes.UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
 		return err
 	}
-	kubetest.MustForbid(t, "an unknown Node", report("True"), "when kubelet-csr-approver knows its instance")
+	kubetest.MustForbid(t, "an unknown Node", report("True"), "when the job node-controller knows its instance")
 	label := func(value any) {
 		t.Helper()
 		labels := map[string]any{"bosh.io/addresses": value}

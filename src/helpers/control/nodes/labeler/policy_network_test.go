@@ -76,7 +76,7 @@ func TestNodesCannotRerouteOthers(t *testing.T) {
 		"that BOSH knows",
 	)
 
-	// The friends: kubelet registers, kube-controller-manager assigns a subnet, kubelet-csr-approver labels, flannel
+	// The friends: kubelet registers, kube-controller-manager assigns a subnet, node-controller labels, flannel
 	// announces.
 	if err := create(corev1.NodeSpec{}, nil); err != nil {
 		t.Fatal(err)

@@ -59,7 +59,7 @@ func TestNodesCannotShedTheirTaints(t *testing.T) {
 	}
 
 	register() // nobody knows it yet
-	expect("before kubelet-csr-approver runs", notReady)
+	expect("before node-controller runs", notReady)
 	_, err := admin.Patch(t.Context(), stolen, types.JSONPatchType, // by the policy of an earlier release
 		[]byte(`[{"op": "add", "path": "/spec/taints/-", "value":
 			{"key": "bosh.io/instance-unknown", "effect": "NoSchedule"}}]`), metav1.PatchOptions{})

@@ -23,7 +23,7 @@ import (
 
 const (
 	// joinUser requests first client certificates, see package join. All others are requested by the node itself.
-	joinUser       = "system:kubelet-csr-approver"
+	joinUser       = "system:node-controller"
 	nodeUserPrefix = "system:node:"
 	nodesGroup     = "system:nodes"
 

@@ -17,21 +17,20 @@ import (
 	"kubernetes-release/control/nodes/approver"
 	"kubernetes-release/control/nodes/join"
 	"kubernetes-release/control/nodes/labeler"
-	"kubernetes-release/control/nodes/signer"
 	"kubernetes-release/internal/exposition"
 	"kubernetes-release/internal/kubeconfig"
 	"kubernetes-release/node"
 )
 
-func approveKubeletCSRs() *cobra.Command {
+func nodeController() *cobra.Command {
 	command := &cobra.Command{
-		Use:   "approve-kubelet-csrs",
+		Use:   "node-controller",
 		Short: "Let VMs join as nodes, label Nodes, and approve the certificates of kubelets until stopped",
 	}
-	path := requirePath(command, "kubeconfig", "kubeconfig of the identity that approves")
+	path := requirePath(command, "kubeconfig", "kubeconfig of the identity that lets VMs join")
 	configPath := requirePath(
 		command, "config",
-		"JSON file with the endpoint at which VMs join, config/join.json of the job kubelet-csr-approver",
+		"JSON file with the endpoint at which VMs join, config/join.json of the job node-controller",
 	)
 	metricsAddress := command.Flags().String("metrics-bind-address", "", "ADDRESS:PORT that serves metrics; required")
 	require(command, "metrics-bind-address")
@@ -70,9 +69,10 @@ func approveKubeletCSRs() *cobra.Command {
 			return fmt.Errorf("metrics: %w", err)
 		}
 		instances := &labeler.Instances{
-			Deployment: settings.Deployment.Deployment,
-			Taints:     settings.Taints,
-			Locator:    settings.Deployment.Locator,
+			Deployment:   settings.Deployment.Deployment,
+			ControlGroup: settings.InstanceGroup,
+			Taints:       settings.Taints,
+			Locator:      settings.Deployment.Locator,
 		}
 		if attester(settings.Provider) != nil {
 			instances.Cloud = authority
@@ -106,28 +106,4 @@ func newAuthority(config join.Config) (node.Authority, error) {
 		return &join.Instances{Cloud: a.NewAuthority(config.Cluster, config.Roles), Deployment: &config.Deployment}, nil
 	}
 	return &config.Deployment, nil
-}
-
-func signKubeletCSRs() *cobra.Command {
-	command := &cobra.Command{
-		Use:   "sign-kubelet-csrs",
-		Short: "Sign the certificates of kubelets that were approved, until stopped",
-	}
-	path := requirePath(command, "kubeconfig", "kubeconfig of the identity that signs")
-	certificate := requirePath(command, "ca-certificate", "certificate of the CA")
-	key := requirePath(command, "ca-private-key", "private key of the CA")
-	duration := command.Flags().Duration("duration", 0, "how long a certificate is valid at most; required")
-	require(command, "duration")
-	command.RunE = func(command *cobra.Command, _ []string) error {
-		authority, err := signer.LoadAuthority(*certificate, *key, *duration)
-		if err != nil {
-			return err
-		}
-		client, err := kubeconfig.Client(*path)
-		if err != nil {
-			return err
-		}
-		return signer.Run(command.Context(), client, authority, slog.Default())
-	}
-	return command
 }
