@@ -139,11 +139,12 @@ func (d *daemon) spawn() error {
 		return err
 	}
 	d.exited = make(chan struct{})
+	err = d.config.writePidfile(d.command.Process.Pid) // before it can be reaped
 	go func() {
 		d.status = d.command.Wait()
 		close(d.exited)
 	}()
-	if err := d.config.writePidfile(d.command.Process.Pid); err != nil {
+	if err != nil {
 		return errors.Join(err, d.stop(context.Background()))
 	}
 	d.log.Info("started", "pid", d.command.Process.Pid, "log", d.config.logFile("stderr"))

@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"kubernetes-release/internal/eventually"
 )
@@ -94,6 +97,27 @@ func TestStartNoticesAnEarlyExit(t *testing.T) {
 	}
 	if _, err := os.Stat(b.path("run/fake.pid")); !os.IsNotExist(err) {
 		t.Errorf("pidfile left behind: %v", err)
+	}
+}
+
+// TestPidfileOfAnEndedProcess writes the pidfile of a process that has ended and is not reaped: how it ended is told
+// after that, and it does not count as running.
+func TestPidfileOfAnEndedProcess(t *testing.T) {
+	command := exec.Command("true")
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = command.Wait() })
+	pid := command.Process.Pid
+	if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	c := Config{Pidfile: filepath.Join(t.TempDir(), "fake.pid")}
+	if err := c.writePidfile(pid); err != nil {
+		t.Fatal(err)
+	}
+	if running, err := c.running(); running != 0 || err != nil {
+		t.Errorf("process %d runs: %v", running, err)
 	}
 }
 

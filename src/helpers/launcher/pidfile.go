@@ -35,6 +35,10 @@ func birthOf(pid int) (birth, error) {
 	if err != nil {
 		return birth{}, err
 	}
+	return newBirth(pid, stat)
+}
+
+func newBirth(pid int, stat process.Stat) (birth, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return birth{}, err
@@ -120,11 +124,16 @@ func Running(path string) (bool, error) {
 	return pid != 0, err
 }
 
-// writePidfile stores the PID, and before it the birth that identifies the process.
+// writePidfile stores the PID, and before it the birth that identifies the process. A process that has ended may not be
+// reaped yet: who waits for it says how it ended.
 func (c *Config) writePidfile(pid int) error {
-	b, err := birthOf(pid)
+	stat, err := process.Read(pid)
 	if err != nil {
-		return fmt.Errorf("write pidfile: the process exited immediately: %w", err)
+		return fmt.Errorf("write pidfile: %w", err)
+	}
+	b, err := newBirth(pid, stat)
+	if err != nil {
+		return fmt.Errorf("write pidfile: %w", err)
 	}
 	content, err := json.Marshal(b)
 	if err != nil {
