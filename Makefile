@@ -170,7 +170,9 @@ picture-of-dashboard: release lab ## Draw the dashboard from a real Prometheus i
 ##: Test
 
 .PHONY: test
-test: lint test-unit test-lab ## Run all tests: lint, test-unit, test-lab
+test: ## Run all tests: lint, test-unit, test-lab
+	@mkdir -p $(BUILD); $(MAKE) lint test-unit test-lab 2>&1 | tee $(BUILD)/test.log; \
+	  echo "test: what took longest"; ci/slowest.sh $(BUILD)/test.log $(BUILD)/test-programs.log
 
 .PHONY: lint
 lint: setup ## Check the code with golangci-lint and shellcheck
@@ -217,7 +219,7 @@ test-first-cluster: release lab ## Run the commands of docs/first-cluster.md wit
 
 .PHONY: test-systemd
 test-systemd: export SYSTEMD_DIR := $(CURDIR)/$(BUILD)/systemd
-test-systemd: release lab ## Boot a stock Debian in QEMU, with its kernel and systemd, and deploy there; needs root (hours, TEST="name" runs one)
+test-systemd: release lab ## Boot a stock Debian in QEMU, with its kernel and systemd, and deploy there; needs root (75 minutes without KVM, TEST="name" runs one)
 	@ci/setup.sh qemu-system-x86 debootstrap busybox-static
 	@ci/go-build.sh guest $(SYSTEMD_DIR)/bin testbed ./cmd/guest ./cmd/machine
 	@cd src/testbed && $(UNCACHED) -timeout 5h -v -run '$(or $(TEST),.)' ./debian
@@ -236,6 +238,7 @@ soak: components release lab ## Run the tests that are slow by nature, in labs, 
 	@$(MAKE) csi-sanity
 	@$(MAKE) storage-conformance
 	@$(MAKE) gateway-conformance
+	@$(MAKE) test-systemd
 
 .PHONY: csi-sanity
 csi-sanity: components ## Test the EBS CSI driver against the Container Storage Interface with csi-sanity; needs root
