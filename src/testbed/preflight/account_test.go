@@ -879,9 +879,68 @@ func TestCheckAccountInOneRegion(t *testing.T) {
 	}
 }
 
-// TestTerraform: the text has what prepare creates, and the policies in it are those that prepare attaches.
+var (
+	terraformResource  = regexp.MustCompile(`(?ms)^resource "(\w+)" "\w+" \{\n(.*?)^\}`)
+	terraformAttribute = regexp.MustCompile(`(?m)^  (\w+) += "?(.*?)"?$`)
+)
+
+// declared are rules, tags and trust policies in Terraform's text.
+func declared(text string) (all []string) {
+	forms := map[string]string{
+		"aws_vpc_security_group_ingress_rule": "$security_group_id admits $referenced_security_group_id at " +
+			"$ip_protocol $from_port-$to_port",
+		"aws_vpc_security_group_egress_rule": "egress $ip_protocol $cidr_ipv4",
+		"aws_security_group":                 "$name, $description, $vpc_id, $tags",
+		"aws_ec2_tag":                        "$resource_id $key=$value",
+		"aws_iam_role":                       "$name $assume_role_policy",
+	}
+	for _, r := range terraformResource.FindAllStringSubmatch(text, -1) {
+		values := map[string]string{}
+		for _, attribute := range terraformAttribute.FindAllStringSubmatch(r[2], -1) {
+			values[attribute[1]] = attribute[2]
+		}
+		if form := forms[r[1]]; form != "" {
+			all = append(all, os.Expand(form, func(name string) string { return values[name] }))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// created are those that prepare has made.
+func created(sim *awssim.Simulator) (all []string) {
+	add := func(form string, values ...any) { all = append(all, fmt.Sprintf(form, values...)) }
+	w := sim.World()
+	for _, g := range w.SecurityGroups {
+		for _, r := range g.Ingress {
+			ports := strings.Replace(fmt.Sprintf("%d-%d", r.FromPort, r.ToPort), "0-0", "-", 1)
+			add("%s admits %s at %s %s", g.ID, r.Group, r.Protocol, ports)
+		}
+	}
+	const tag = "kubernetes.io/cluster/prod"
+	nodes := groupOf(w)
+	add("%s, %s, %s, { %q = %q }", nodes.Name, nodes.Description, nodes.VPC, tag, nodes.Tags[tag])
+	for _, r := range nodes.Egress {
+		add("egress %s %s", r.Protocol, r.CIDR)
+	}
+	for _, s := range w.Subnets {
+		for key, value := range s.Tags {
+			if strings.HasPrefix(key, "kubernetes.io/") {
+				add("%s %s=%s", s.ID, key, value)
+			}
+		}
+	}
+	for _, c := range sim.Calls("iam:CreateRole") {
+		add("%s jsonencode(%s)", c.Params["RoleName"], c.Params["AssumeRolePolicyDocument"])
+	}
+	slices.Sort(all)
+	return all
+}
+
+// TestTerraform: the text has what prepare creates, and the policies in it are those that prepare attaches. Prepare
+// does not take it for its own.
 func TestTerraform(t *testing.T) {
-	sim, _ := simulateAccount(t, emptyAccount())
+	sim, _ := simulateAccount(t, ownershipWorld())
 	file := variablesFile(t)
 	empty := worldText(t, sim)
 	code, text, stderr := account(t, "terraform", "--vars", file, "--cluster", "prod")
@@ -889,9 +948,7 @@ func TestTerraform(t *testing.T) {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
 	for resource, want := range map[string]int{
-		"aws_iam_role": 2, "aws_iam_role_policy": 2, "aws_iam_instance_profile": 2, "aws_iam_user_policy": 1,
-		"aws_security_group":                  1,
-		"aws_vpc_security_group_ingress_rule": 4, "aws_vpc_security_group_egress_rule": 1, "aws_ec2_tag": 12,
+		"aws_iam_role_policy": 2, "aws_iam_instance_profile": 2, "aws_iam_user_policy": 1,
 	} {
 		if got := strings.Count(text, `resource "`+resource+`" `); got != want {
 			t.Errorf("%d of %s, want %d", got, resource, want)
@@ -903,6 +960,14 @@ func TestTerraform(t *testing.T) {
 	if code, _, stderr := prepare(t, file); code != 0 {
 		t.Fatal(stderr)
 	}
+	w := sim.World()
+	text = strings.NewReplacer(
+		"aws_security_group.nodes.id", groupOf(w).ID, "${aws_iam_role.control.arn}", w.RoleARN(w.Roles[0]),
+		"${aws_iam_role.worker.arn}", w.RoleARN(w.Roles[1]),
+	).Replace(text)
+	if got, want := declared(text), created(sim); !slices.Equal(got, want) {
+		t.Errorf("Terraform declares\n%s\nand prepare creates\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
 	documents := regexp.MustCompile(`(?s)policy = <<EOT\n(.*?)\nEOT`).FindAllStringSubmatch(text, -1)
 	for i, name := range []string{"kubernetes-control", "kubernetes-worker"} {
 		var policy iam.Policy
@@ -913,6 +978,31 @@ func TestTerraform(t *testing.T) {
 			if role.Name == name && !reflect.DeepEqual(role.Policies["kubernetes"], policy) {
 				t.Errorf("the policy of %s differs", name)
 			}
+		}
+	}
+	var director iam.Policy
+	if err := json.Unmarshal([]byte(documents[2][1]), &director); err != nil {
+		t.Fatal(err)
+	}
+	made := w.StaticKeys[1].Inline[passRoleOfProd]
+	if director.Statement[0].Sid == made.Statement[0].Sid || director.Statement[0].Effect != "Allow" ||
+		!slices.Equal(director.Statement[0].Action, made.Statement[0].Action) ||
+		!slices.Equal(director.Statement[0].Resource, made.Statement[0].Resource) {
+		t.Errorf("the Director's policy is %+v, that of prepare %+v", director, made)
+	}
+	if err := sim.Update(func(w *store.World) error {
+		w.StaticKeys[1].Inline[passRoleOfProd] = director
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, stderr := account(t, "--vars", file, "--cluster", "prod"); code != 0 {
+		t.Errorf("account: exit code %d\n%s%s", code, stdout, stderr)
+	}
+	for _, args := range [][]string{nil, {"--delete"}} {
+		code, stdout, stderr := prepare(t, file, args...)
+		if code != 0 || !reflect.DeepEqual(sim.World().StaticKeys[1].Inline[passRoleOfProd], director) {
+			t.Errorf("prepare %v: exit code %d\n%s%s", args, code, stdout, stderr)
 		}
 	}
 }

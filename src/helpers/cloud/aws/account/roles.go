@@ -566,7 +566,7 @@ func hasRole(profile *types.InstanceProfile, name string) bool {
 	return slices.ContainsFunc(profile.Roles, func(r types.Role) bool { return aws.ToString(r.RoleName) == name })
 }
 
-// passRoleMark is the Sid of the statement that Prepare writes. Inline policies have no tags.
+// passRoleMark is the Sid of the statement that Prepare writes, and nobody else: inline policies have no tags.
 const passRoleMark = "CloudPreflightPassRole"
 
 // othersIn are what an inline policy has besides the statement of Prepare, empty if there is no such policy.
@@ -585,8 +585,8 @@ func (p inlinePolicy) othersIn(ctx context.Context) ([]string, error) {
 }
 
 // passRolePolicy lets the Director pass the roles with two ARNs to VMs.
-func passRolePolicy(control, worker string) string {
-	return `{"Version": "2012-10-17", "Statement": [{"Sid": "` + passRoleMark + `", "Effect": "Allow", ` +
+func passRolePolicy(sid, control, worker string) string {
+	return `{"Version": "2012-10-17", "Statement": [{"Sid": "` + sid + `", "Effect": "Allow", ` +
 		`"Action": "iam:PassRole", "Resource": ["` + control + `", "` + worker + `"]}]}`
 }
 
@@ -597,7 +597,7 @@ func (a *Account) passRoleName() string { return "kubernetes-pass-role-" + a.Clu
 func (a *Account) directorSteps() []step {
 	kind, owner, _ := strings.Cut(a.Director, "/")
 	name := a.passRoleName()
-	document := passRolePolicy(a.arnOf("role/"+a.ControlProfile), a.arnOf("role/"+a.WorkerProfile))
+	document := passRolePolicy(passRoleMark, a.arnOf("role/"+a.ControlProfile), a.arnOf("role/"+a.WorkerProfile))
 	policy := a.userPolicy(owner, name, document)
 	if kind == "role" {
 		policy = a.rolePolicy(owner, name, document)

@@ -22,10 +22,11 @@ func (a *Account) Terraform(ctx context.Context, w io.Writer) error {
 	kind, name, _ := strings.Cut(a.Director, "/")
 	// Not by text/template: with it the linker keeps every request that EC2 knows, and the program has twice its size.
 	command := fixes.Line(a.command("terraform")...)
+	pass := passRolePolicy("PassNodeRoles", "${aws_iam_role.control.arn}", "${aws_iam_role.worker.arn}")
 	all := strings.NewReplacer(
 		"{command}", command, "{cluster}", a.Cluster, "{trust}", arn.EC2Trust(a.partition), "{policy name}",
 		iampolicy.InlineName, "{director kind}", kind, "{director}", name, "{pass role}", a.passRoleName(),
-		"{pass role policy}", passRolePolicy("${aws_iam_role.control.arn}", "${aws_iam_role.worker.arn}"),
+		"{pass role policy}", pass,
 		"{group}", a.groupName(), "{vpc}", a.vpc, "{tag key}", a.tagKey(), "{tag value}", clustertags.Shared,
 	)
 	var text strings.Builder
