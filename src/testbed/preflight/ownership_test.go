@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -267,6 +268,8 @@ type object struct {
 
 var staging = store.Tags{"kubernetes.io/cluster/staging": "shared"}
 
+const stagingToo = "tagged for another cluster too"
+
 var objects = map[string]object{
 	"role": {
 		what: "IAM role kubernetes-worker", create: "CreateRole", remove: "DeleteRole", read: "GetRole",
@@ -313,6 +316,12 @@ var objects = map[string]object{
 			},
 			"another tag": {
 				change: func(w *store.World) { store.Find(w.Roles, "kubernetes-worker").Tags["team"] = "a" },
+			},
+			stagingToo: {
+				change: func(w *store.World) {
+					maps.Copy(store.Find(w.Roles, "kubernetes-worker").Tags, staging)
+				},
+				stops: "it has the tag of the cluster staging", left: true,
 			},
 		},
 	},
@@ -364,6 +373,12 @@ var objects = map[string]object{
 			},
 		},
 		edited: map[string]handmade{
+			"in a role " + stagingToo: {
+				change: func(w *store.World) {
+					maps.Copy(store.Find(w.Roles, "kubernetes-worker").Tags, staging)
+				},
+				stops: "it has the tag of the cluster staging", left: true,
+			},
 			"a statement more": { // it goes with the role
 				change: func(w *store.World) {
 					role := store.Find(w.Roles, "kubernetes-worker")
@@ -465,6 +480,12 @@ var objects = map[string]object{
 				},
 				stops: "the instance profile has the role other", left: true, differs: true,
 			},
+			stagingToo: {
+				change: func(w *store.World) {
+					maps.Copy(store.Find(w.InstanceProfiles, "kubernetes-worker").Tags, staging)
+				},
+				stops: "it has the tag of the cluster staging", left: true,
+			},
 			"without the mark": {
 				change: func(w *store.World) {
 					delete(store.Find(w.InstanceProfiles, "kubernetes-worker").Tags, markKey)
@@ -517,8 +538,8 @@ var objects = map[string]object{
 				g := groupOf(w)
 				g.Ingress = append(g.Ingress, store.Rule{Protocol: "tcp", FromPort: 80, ToPort: 80, CIDR: "0.0.0.0/0"})
 			}},
-			"tagged for another cluster too": {
-				change: func(w *store.World) { groupOf(w).Tags["kubernetes.io/cluster/staging"] = "shared" },
+			stagingToo: {
+				change: func(w *store.World) { maps.Copy(groupOf(w).Tags, staging) },
 				stops:  "has the tag of the cluster staging", left: true, differs: true,
 			},
 			"without the mark": {change: func(w *store.World) { delete(groupOf(w).Tags, markKey) }, left: true},

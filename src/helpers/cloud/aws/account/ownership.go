@@ -72,15 +72,12 @@ func (e *adoptable) Error() string { return e.reason }
 func (a *Account) mayUse(kind, name string, tags map[string]string) error {
 	const others = "control_instance_profile and worker_instance_profile"
 	option := kind + "/" + name
-	if a.createdBy(tags) {
-		return nil
-	}
 	if other := a.otherCluster(tags); other != "" {
 		return fmt.Errorf(
 			"it has the tag of the cluster %s: give this cluster roles of its own (%s in %s)", other, others, a.File,
 		)
 	}
-	if slices.Contains(a.Adopt, option) {
+	if a.createdBy(tags) || slices.Contains(a.Adopt, option) {
 		return nil
 	}
 	return &adoptable{

@@ -134,12 +134,41 @@ func (a *Account) roleSteps(ctx context.Context) ([]step, error) {
 			return nil, err
 		}
 		name := a.roles()[role]
-		steps = append(
-			steps, a.roleStep(name), a.policyStep(role, document), a.profileStep(name), a.memberStep(name),
-		)
+		steps = append(steps, a.unlessShared(
+			name, a.roleStep(name), a.policyStep(role, document), a.profileStep(name), a.memberStep(name),
+		)...)
 		_, _ = a.findRole(ctx, name) // for its ARN; each step says if it cannot be read
 	}
 	return steps, nil
+}
+
+// unlessShared has Delete leave a role, its instance profile and what is in them if another cluster has tagged one of
+// the two: its VMs use both.
+func (a *Account) unlessShared(name string, steps ...step) []step {
+	for i, s := range steps {
+		steps[i].keeps = func(ctx context.Context) (string, error) {
+			var tags []types.Tag
+			role, err := a.findRole(ctx, name)
+			if err != nil {
+				return "", err
+			}
+			if role != nil {
+				tags = role.Tags
+			}
+			profile, err := a.findProfile(ctx, name)
+			if err != nil {
+				return "", err
+			}
+			if profile != nil {
+				tags = slices.Concat(tags, profile.Tags)
+			}
+			if other := a.otherCluster(iamMap(tags)); other != "" {
+				return "the role or its instance profile has the tag of the cluster " + other, nil
+			}
+			return s.keeps(ctx)
+		}
+	}
+	return steps
 }
 
 // findRole returns a role, nil if it does not exist, and notes its ARN.
