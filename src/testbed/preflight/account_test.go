@@ -785,6 +785,13 @@ func TestCheckAccount(t *testing.T) {
 		"another policy denies": {
 			func(w *store.World) { w.Roles[0].Policies["guard"] = deny }, "IAM allows ec2:AttachVolume",
 		},
+		"another policy denies, and the role may use keys": {
+			func(w *store.World) {
+				const key = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+				w.Roles[0].Policies["kubernetes"] = printedPolicy(t, "--key", key, "--encryption-key", key)
+				w.Roles[0].Policies["guard"] = deny
+			}, "IAM allows ec2:AttachVolume",
+		},
 		"a role that EC2 may not assume": {
 			func(w *store.World) { w.Roles[0].Untrusted = true }, "its trust policy does not let EC2 assume it",
 		},

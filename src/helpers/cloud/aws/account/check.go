@@ -290,7 +290,7 @@ func (a *Account) ask(
 	}
 	answers := &iampolicy.Answers{
 		Denied: map[string]string{}, Unknown: map[string]string{}, Allowed: map[string]bool{},
-		OwnKeys: policy.ConditionKeys(),
+		OwnKeys: append(policy.ConditionKeys(), iampolicy.ConditionKeys(a.Cluster)...),
 	}
 	answers.Add(iampolicy.Question{Actions: s.Action}, evaluations)
 	return answers, nil
