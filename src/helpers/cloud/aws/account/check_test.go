@@ -1,6 +1,7 @@
 package account
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -93,6 +94,24 @@ func TestAnswersThatIAMCannotKnow(t *testing.T) {
 				t.Errorf("got %+v, want advisory: %v, found: %s", outcome.Findings, test.advisory, test.found)
 			}
 		})
+	}
+}
+
+// TestUnseenGroup: a group that cannot be read is not one that does not exist.
+func TestUnseenGroup(t *testing.T) {
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, "<Response><Errors><Error><Code>UnauthorizedOperation</Code></Error></Errors></Response>")
+	}))
+	t.Cleanup(api.Close)
+	a := accountAt(api.URL)
+	a.group = "sg-0123456789abcdef0"
+	for name, check := range map[string]func(context.Context) (preflight.Outcome, error){
+		"egress": a.checkEgress, "ports": a.checkPorts,
+	} {
+		if outcome, err := check(t.Context()); err == nil || outcome.Skip != "" {
+			t.Errorf("%s: %+v, %v", name, outcome, err)
+		}
 	}
 }
 

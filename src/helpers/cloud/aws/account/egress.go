@@ -15,8 +15,11 @@ import (
 // endpoints.
 func (a *Account) checkEgress(ctx context.Context) (preflight.Outcome, error) {
 	group, err := a.describe(ctx, a.group)
-	if err != nil || group == nil {
-		return preflight.Outcome{Skip: "the nodes' security group does not exist yet"}, err
+	if err != nil {
+		return preflight.Outcome{}, err
+	}
+	if group == nil {
+		return preflight.Outcome{Skip: "the nodes' security group does not exist yet"}, nil
 	}
 	opening := https.opening(group.Egress)
 	if resource.Cover(opening.Networks(), resource.AnyAddress) {

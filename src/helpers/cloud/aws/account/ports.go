@@ -52,8 +52,11 @@ func (a *Account) admitNodes(rules resource.Rules) bool {
 // checkPorts names the single ports that rules of the nodes' group leave closed between nodes, in both directions.
 func (a *Account) checkPorts(ctx context.Context) (preflight.Outcome, error) {
 	group, err := a.describe(ctx, a.group)
-	if err != nil || group == nil {
-		return preflight.Outcome{Skip: "the nodes' security group does not exist yet"}, err
+	if err != nil {
+		return preflight.Outcome{}, err
+	}
+	if group == nil {
+		return preflight.Outcome{Skip: "the nodes' security group does not exist yet"}, nil
 	}
 	outcome := preflight.Outcome{Note: a.group}
 	for _, direction := range []struct {
