@@ -144,21 +144,28 @@ func TestDeniedReads(t *testing.T) {
 	}
 }
 
-// TestUnseenExitCode: the command does not end as if the account were right.
+// TestUnseenExitCode: the command does not end as if the account were right, or wrong, and names what is unseen.
 func TestUnseenExitCode(t *testing.T) {
 	sim, _ := simulateAccount(t, ownershipWorld())
 	file := variablesFile(t)
 	if code, stdout, stderr := prepare(t, file); code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 	}
-	if err := sim.InjectFault(awssim.Fault{
-		Action: "ec2:DescribeTags", Kind: awssim.FaultError, Code: "UnauthorizedOperation", Message: "no", Status: 403,
-	}); err != nil {
-		t.Fatal(err)
-	}
-	code, stdout, stderr := account(t, "--vars", file, "--cluster", "prod")
-	if code != 2 || strings.Contains(stdout, "PASSED") || !strings.Contains(stderr, "not everything could be checked") {
-		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	for _, action := range []string{
+		"ec2:DescribeTags", "ec2:DescribeSubnets", "ec2:DescribeSecurityGroups", "sts:GetCallerIdentity",
+	} {
+		sim.ClearFaults()
+		if err := sim.InjectFault(awssim.Fault{
+			Action: action, Kind: awssim.FaultError, Code: "UnauthorizedOperation", Message: "no", Status: 403,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		code, stdout, stderr := account(t, "--vars", file, "--cluster", "prod")
+		_, operation, _ := strings.Cut(action, ":")
+		if code != 2 || !strings.Contains(stdout, "ERROR: 0 checks failed") || !strings.Contains(stderr, operation) ||
+			!strings.Contains(stderr, "not everything could be checked") {
+			t.Errorf("%s: exit code %d\n%s%s", action, code, stdout, stderr)
+		}
 	}
 }
 

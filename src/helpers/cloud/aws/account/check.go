@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
+	"github.com/aws/smithy-go"
 
 	cloudaws "kubernetes-release/cloud/aws"
 	"kubernetes-release/cloud/aws/arn"
@@ -56,9 +57,10 @@ func (a *Account) Check(ctx context.Context) (*preflight.Report, error) {
 	if err := preflight.ValidateOverrides(a.Checks, known); err != nil {
 		return nil, err
 	}
-	var err error
-	if steps, err = a.steps(ctx); err != nil {
-		return nil, err
+	steps, blocked := a.steps(ctx)
+	if _, ofCall := errors.AsType[*smithy.OperationError](blocked); blocked != nil &&
+		(!ofCall || awserr.Classify(blocked) == awserr.UnknownID) { // a mistake in the file
+		return nil, blocked
 	}
 	a.refusals = refusalsOf(ctx, steps)
 	config := preflight.Config{
@@ -69,7 +71,13 @@ func (a *Account) Check(ctx context.Context) (*preflight.Report, error) {
 		if a.Checks[c.id] == preflight.Off {
 			continue
 		}
-		outcome, err := c.run(ctx)
+		outcome, err := preflight.Outcome{Skip: "the account could not be read"}, error(nil)
+		switch {
+		case blocked == nil:
+			outcome, err = c.run(ctx)
+		case len(results) == 0: // the others would say the same
+			outcome, err = preflight.Outcome{}, blocked
+		}
 		if err != nil {
 			outcome.Findings = append(outcome.Findings, a.unseenFinding(c.title, err))
 		}
