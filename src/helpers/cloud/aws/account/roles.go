@@ -49,58 +49,66 @@ func (a *Account) policyOptions(role preflight.Role) cloudaws.PolicyOptions {
 	return options
 }
 
-// trustsEC2 reports whether a trust policy, URL-encoded as IAM returns it, lets EC2 assume its role, and the condition
-// under which it does if it does not always.
-func (a *Account) trustsEC2(encoded string) (trusted bool, condition string, err error) {
+// trustsEC2 reports whether a trust policy, URL-encoded as IAM returns it, lets EC2 assume its role, and the statements
+// on which that depends if it is not known what they mean for EC2.
+func (a *Account) trustsEC2(encoded string) (trusted bool, unclear string, err error) {
 	text, err := url.QueryUnescape(encoded)
 	if err != nil {
 		return false, "", fmt.Errorf("the trust policy cannot be read: %w", err)
 	}
-	var document struct {
-		Statement oneOrMore[struct {
-			Effect    string
-			Action    oneOrMore[string]
-			Principal json.RawMessage // "*", or a map
-			Condition trustCondition
-		}]
-	}
+	var document struct{ Statement oneOrMore[trustStatement] }
 	if err := json.Unmarshal([]byte(text), &document); err != nil {
 		return false, "", fmt.Errorf("the trust policy cannot be read: %w", err)
 	}
 	names := []string{"ec2.amazonaws.com", arn.EC2Principal(a.partition)} // China knows two
 	always := false
+	var allows, denies []string // statements that may apply
 	for _, s := range document.Statement {
-		if !slices.ContainsFunc(s.Action, isAssumeRole) {
-			continue
-		}
 		var principal struct{ Service, AWS oneOrMore[string] }
 		_ = json.Unmarshal(s.Principal, &principal)
 		isEC2 := slices.ContainsFunc(principal.Service, func(name string) bool { return slices.Contains(names, name) })
 		everyone := string(s.Principal) == `"*"` || slices.Contains(principal.AWS, "*")
-		switch conditional := len(s.Condition) > 0; {
-		case s.Effect == "Deny" && (isEC2 || everyone) && !conditional: // conditions of a deny except services
+		mayApply := (s.NotAction != nil || slices.ContainsFunc(s.Action, isAssumeRole)) &&
+			(s.NotPrincipal != nil || isEC2 || everyone && s.Effect == "Deny")
+		content, _ := json.Marshal(s)
+		switch applies := s.NotAction == nil && s.NotPrincipal == nil && len(s.Condition) == 0; {
+		case !mayApply || s.Condition.neverHolds(a.id):
+		case applies && s.Effect == "Deny":
 			return false, "", nil
-		case s.Effect != "Allow" || !isEC2 || s.Condition.neverHolds(a.id):
-		case conditional:
-			content, _ := json.Marshal(s.Condition)
-			condition = string(content)
-		default:
+		case applies:
 			always = true
+		case s.Effect == "Deny":
+			denies = append(denies, string(content))
+		default:
+			allows = append(allows, string(content))
 		}
 	}
-	if always {
-		condition = ""
+	switch {
+	case always:
+		return true, strings.Join(denies, ", "), nil
+	case len(allows) > 0:
+		return true, strings.Join(append(allows, denies...), ", "), nil
 	}
-	return always || condition != "", condition, nil
+	return false, "", nil
+}
+
+type trustStatement struct {
+	Sid          string            `json:",omitempty"`
+	Effect       string            `json:",omitempty"`
+	Principal    json.RawMessage   `json:",omitempty"` // "*", or a map
+	NotPrincipal json.RawMessage   `json:",omitempty"`
+	Action       oneOrMore[string] `json:",omitempty"`
+	NotAction    oneOrMore[string] `json:",omitempty"`
+	Condition    trustCondition    `json:",omitempty"`
 }
 
 // trustCondition are values by operator and key.
 type trustCondition map[string]map[string]json.RawMessage
 
-// neverHolds reports whether EC2 cannot meet the condition when it assumes a role of an account for an instance: it has
-// no external id, and aws:SourceAccount is that account. Whether it meets others is not known here.
+// neverHolds reports whether EC2 cannot meet the condition when it assumes a role of an account for an instance: it is
+// a service, has no external id, and aws:SourceAccount is that account. Whether it meets others is not known here.
 func (c trustCondition) neverHolds(account string) bool {
-	for _, operator := range []string{"StringEquals", "StringLike"} {
+	for _, operator := range []string{"StringEquals", "StringLike", "Bool"} {
 		for key, text := range c[operator] {
 			var values oneOrMore[string]
 			isAccount := func(value string) bool {
@@ -110,6 +118,10 @@ func (c trustCondition) neverHolds(account string) bool {
 			switch strings.ToLower(key) {
 			case "sts:externalid":
 				return true
+			case "aws:principalisawsservice":
+				if !strings.Contains(string(text), "true") {
+					return true
+				}
 			case "aws:sourceaccount":
 				if json.Unmarshal(text, &values) == nil && !slices.ContainsFunc(values, isAccount) {
 					return true
@@ -230,7 +242,7 @@ func (a *Account) roleStep(name string) step {
 			trusted, _, err := a.trustsEC2(aws.ToString(role.AssumeRolePolicyDocument))
 			return trusted, err
 		},
-		additional: func(ctx context.Context) *preflight.Finding { return a.conditionOfTrust(ctx, name) },
+		additional: func(ctx context.Context) *preflight.Finding { return a.unclearTrust(ctx, name) },
 		present: func(ctx context.Context) (bool, error) {
 			role, err := a.findRole(ctx, name)
 			return role != nil, err
@@ -277,23 +289,23 @@ func (a *Account) roleStep(name string) step {
 	}
 }
 
-// conditionOfTrust is the warning that EC2 may assume a role under a condition only.
-func (a *Account) conditionOfTrust(ctx context.Context, name string) *preflight.Finding {
+// unclearTrust is the warning that it is not known whether EC2 may assume a role.
+func (a *Account) unclearTrust(ctx context.Context, name string) *preflight.Finding {
 	role, err := a.findRole(ctx, name)
 	if role == nil || err != nil {
 		return nil
 	}
-	_, condition, err := a.trustsEC2(aws.ToString(role.AssumeRolePolicyDocument))
-	if condition == "" || err != nil {
+	_, unclear, err := a.trustsEC2(aws.ToString(role.AssumeRolePolicyDocument))
+	if unclear == "" || err != nil {
 		return nil
 	}
 	return &preflight.Finding{
 		Resource: "IAM role " + name, Wanted: "a trust policy that lets EC2 assume it",
-		Found: "it does under a condition, which could not be checked: " + condition, Advisory: true,
-		Why: "VMs get no credentials if EC2 does not meet it",
+		Found: "one with statements that cannot be checked here: " + unclear, Advisory: true,
+		Why: "VMs get no credentials if EC2 may not assume the role by them",
 		Fix: []preflight.Fix{{
-			Text: "Nothing, if EC2 meets it, as it does aws:SourceAccount with the number of this account; otherwise " +
-				"remove the condition from the trust policy.",
+			Text: "Nothing, if they let EC2 assume it, as a condition on aws:SourceAccount with the number of this " +
+				"account does; otherwise change them.",
 		}},
 	}
 }

@@ -20,7 +20,7 @@ func TestTrustsEC2(t *testing.T) {
 		return `{"Statement": {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"},
 			"Action": "sts:AssumeRole", "Condition": ` + condition + `}}`
 	}
-	const yes, no, perhaps = "yes", "no", "under a condition"
+	const yes, no, perhaps = "yes", "no", "perhaps"
 	for document, want := range map[string]string{
 		arn.EC2Trust(a.partition): yes,
 		`{"Statement": {"Effect": "Allow", "Principal": {"Service": ["ecs.amazonaws.com", "ec2.amazonaws.com"]},
@@ -49,31 +49,48 @@ func TestTrustsEC2(t *testing.T) {
 		under(`{"Bool": {"aws:ViaAWSService": true}}`):                                    perhaps,
 		under(`{"StringEquals": {"aws:SourceAccount": "1234", "sts:ExternalId": ["a"]}}`): no,
 		with(`{"Effect": "Deny", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole",
-			"Condition": {"StringNotEquals": {"aws:SourceAccount": "123456789012"}}}`): yes,
+			"Condition": {"StringNotEquals": {"aws:SourceAccount": "123456789012"}}}`): perhaps,
+		with(`{"Effect": "Deny", "Principal": "*", "Action": "sts:AssumeRole",
+			"Condition": {"DateGreaterThan": {"aws:CurrentTime": "2020-01-01T00:00:00Z"}}}`): perhaps,
+		with(`{"Effect": "Deny", "Principal": "*", "Action": "sts:AssumeRole",
+			"Condition": {"StringEquals": {"sts:ExternalId": "a"}}}`): yes,
+		with(`{"Effect": "Deny", "Principal": "*", "NotAction": "sts:TagSession"}`):                     perhaps,
+		with(`{"Effect": "Deny", "Principal": {"AWS": "*"}, "NotAction": "sts:TagSession"}`):            perhaps,
+		with(`{"Effect": "Deny", "Principal": {"Service": "ecs.amazonaws.com"}, "NotAction": "s3:*"}`):  yes,
+		with(`{"Effect": "Deny", "NotPrincipal": {"AWS": "123456789012"}, "Action": "sts:AssumeRole"}`): perhaps,
+		with(`{"Effect": "Deny", "NotPrincipal": {"AWS": "123456789012"}, "Action": "sts:TagSession"}`): yes,
+		`{"Statement": {"Effect": "Deny", "Principal": "*", "NotAction": "sts:TagSession"}}`:            no,
+		`{"Statement": {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"},
+			"NotAction": "sts:TagSession"}}`: perhaps,
 		with(`{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole",
 			"Condition": {"StringEquals": {"aws:SourceAccount": "123456789012"}}}`): yes,
 	} {
-		trusted, condition, err := a.trustsEC2(url.QueryEscape(document))
+		trusted, unclear, err := a.trustsEC2(url.QueryEscape(document))
 		got := map[bool]string{true: yes, false: no}[trusted]
-		if condition != "" {
+		if unclear != "" {
 			got = perhaps
 		}
-		if got != want || err != nil || condition != "" && !trusted {
-			t.Errorf("%s: %v, %q, %v; want %s", document, trusted, condition, err, want)
+		if got != want || err != nil || unclear != "" && !trusted {
+			t.Errorf("%s: %v, %q, %v; want %s", document, trusted, unclear, err, want)
 		}
 	}
 }
 
-// TestConditionOfTrust: a trust policy with a condition that EC2 may meet is a warning, and stops nothing.
-func TestConditionOfTrust(t *testing.T) {
+// TestUnclearTrust: a statement of a trust policy that may apply to EC2 is a warning, and stops nothing.
+func TestUnclearTrust(t *testing.T) {
 	const plain = `{"Statement": {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"},
 		"Action": "sts:AssumeRole"}}`
 	withCondition := strings.Replace(
 		plain, "}}", `, "Condition": {"StringEquals": {"aws:SourceAccount": "123456789012"}}}}`, 1,
 	)
 	for name, c := range map[string]struct{ document, found string }{
-		"none":                {plain, ""},
-		"that EC2 meets":      {withCondition, `{"StringEquals":{"aws:SourceAccount":"123456789012"}}`},
+		"none":           {plain, ""},
+		"that EC2 meets": {withCondition, `{"StringEquals":{"aws:SourceAccount":"123456789012"}}`},
+		"of a denial": {
+			`{"Statement": [` + strings.TrimSuffix(strings.TrimPrefix(plain, `{"Statement": `), "}") +
+				`, {"Sid": "Mine", "Effect": "Deny", "Principal": "*", "Action": "sts:AssumeRole",
+				"Condition": {"Null": {"aws:SourceVpc": "true"}}}]}`, `{"Sid":"Mine","Effect":"Deny"`,
+		},
 		"that EC2 never does": {strings.Replace(withCondition, `"123456789012"`, `"210987654321"`, 1), "it is missing"},
 	} {
 		t.Run(name, func(t *testing.T) {
