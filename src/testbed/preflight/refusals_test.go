@@ -171,21 +171,29 @@ func TestUnseenExitCode(t *testing.T) {
 
 // TestWrongNames: names of the Director, and the place of the group's id, are looked up before anything is created.
 func TestWrongNames(t *testing.T) {
-	for name, c := range map[string]struct{ old, replacement, want string }{
-		"user": {"user/bosh", "user/bsoh", "IAM has no user bsoh: correct director_iam in"},
-		"role": {"user/bosh", "role/bosh", "IAM has no role bosh: correct director_iam in"},
+	for name, c := range map[string]struct{ old, replacement, want, denied string }{
+		"user": {"user/bosh", "user/bsoh", "IAM has no user bsoh: correct director_iam in", ""},
+		"role": {"user/bosh", "role/bosh", "IAM has no role bosh: correct director_iam in", ""},
+		"user, without GetUser": {
+			"user/bosh", "user/bsoh", "IAM has no user bsoh: correct director_iam in", "iam:GetUser",
+		},
 		"group": {
-			awssim.DirectorSecurityGroup, "sg-0123456789abcdef0", "there is no security group sg-0123456789abcdef0",
+			awssim.DirectorSecurityGroup, "sg-0123456789abcdef0", "there is no security group sg-0123456789abcdef0", "",
 		},
 		"a file that cannot be edited": {
 			"security_group: sg-0aaaaaaaaaaaaaaaa", "group: &g sg-0aaaaaaaaaaaaaaaa\nsecurity_group: *g",
-			"security_group cannot be replaced there: its value is an alias",
+			"security_group cannot be replaced there: its value is an alias", "",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			op := newOperator(t, ownershipWorld())
 			op.edit(c.old, c.replacement)
+			if c.denied != "" {
+				op.fault(awssim.Fault{
+					Action: c.denied, Kind: awssim.FaultError, Code: "AccessDenied", Message: "refused", Status: 403,
+				})
+			}
 			before := worldText(t, op.sim)
 			for command, run := range map[string]func() (string, error){
 				"dry run": op.dryRun, "prepare": func() (string, error) { return op.prepare() },

@@ -211,8 +211,12 @@ func (a *Account) findDirector(ctx context.Context) {
 		}
 	}
 	if !exists && err == nil {
-		a.directorMissing = fmt.Errorf("IAM has no %s %s: correct director_iam in %s", kind, name, a.File)
+		a.missDirector(kind, name)
 	}
+}
+
+func (a *Account) missDirector(kind, name string) {
+	a.directorMissing = fmt.Errorf("IAM has no %s %s: correct director_iam in %s", kind, name, a.File)
 }
 
 // keepsOf is why Delete leaves a role and its policy.
@@ -643,6 +647,14 @@ func (a *Account) directorSteps() []step {
 	if kind == "role" {
 		policy = a.rolePolicy(owner, name, document)
 	}
+	read := policy.encoded
+	policy.encoded = func(ctx context.Context) (*string, error) {
+		text, err := read(ctx)
+		if errorCode(err) == "NoSuchEntity" && strings.Contains(err.Error(), "The "+kind+" with name") {
+			a.missDirector(kind, owner) // found out without GetUser; without the policy IAM says: The user policy
+		}
+		return text, err
+	}
 	s := policy.step(
 		fmt.Sprintf("the Director may pass both roles: inline policy %s of the %s %s, or others", name, kind, owner),
 	)
@@ -655,10 +667,10 @@ func (a *Account) directorSteps() []step {
 		return err == nil && len(outcome.Findings) == 0, nil // who may not ask IAM gives the permission
 	}
 	s.mayCreate = func(ctx context.Context) error {
+		exists, err := s.exists(ctx)
 		if a.directorMissing != nil {
 			return a.directorMissing
 		}
-		exists, err := s.exists(ctx)
 		if exists || err != nil || a.Replace {
 			return err
 		}
