@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -1158,6 +1159,20 @@ func TestAccountRedacts(t *testing.T) {
 	inject("ec2:DescribeNetworkAcls", awssim.LabSecretAccessKey)
 	run()
 	run("--output", "json")
+	// Whatever a command writes is redacted, such as its own words.
+	sim.ClearFaults()
+	secret := filepath.Join(t.TempDir(), awssim.LabSecretAccessKey)
+	if err := os.MkdirAll(filepath.Dir(secret), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file, secret); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := account(t, "terraform", "--vars", secret, "--cluster", "prod")
+	if all := stdout + stderr; code != 0 || strings.Contains(all, awssim.LabSecretAccessKey) ||
+		!strings.Contains(stdout, "[redacted]") {
+		t.Errorf("terraform: exit code %d\n%s", code, all)
+	}
 }
 
 // TestCheckAsksOnce: what does not change while the account is checked is asked once.

@@ -1,10 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/spf13/cobra"
 
@@ -57,38 +58,19 @@ func (f *accountFlags) account(command *cobra.Command) (*account.Account, error)
 			sdk.Region, settings.Zone, f.file, region,
 		)
 	}
-	f.secrets = &preflight.Secrets{}
-	if keys, err := sdk.Credentials.Retrieve(command.Context()); err == nil { // else AWS says what is wrong with them
+	retrieve := sdk.Credentials.Retrieve
+	sdk.Credentials = aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
+		keys, err := retrieve(ctx)
 		f.secrets.Add(keys.SecretAccessKey, keys.SessionToken)
-	}
-	a := account.New(sdk, settings, f.policy.options, cleanWriter{command.OutOrStdout(), f.secrets})
+		return keys, err
+	})
+	a := account.New(sdk, settings, f.policy.options, command.OutOrStdout())
 	a.Options = f.policy.given()
 	return a, nil
 }
 
-// clean takes the operator's credentials out of an error: AWS repeats a request in some.
-func (f *accountFlags) clean(err error) error {
-	if err == nil || f.secrets == nil || f.secrets.Clean(err.Error()) == err.Error() {
-		return err
-	}
-	return errors.New(f.secrets.Clean(err.Error()))
-}
-
-// cleanWriter takes secrets out of what is written.
-type cleanWriter struct {
-	w       io.Writer
-	secrets *preflight.Secrets
-}
-
-func (c cleanWriter) Write(text []byte) (int, error) {
-	if _, err := io.WriteString(c.w, c.secrets.Clean(string(text))); err != nil {
-		return 0, err
-	}
-	return len(text), nil
-}
-
-func newAccountCommand() *cobra.Command {
-	var flags accountFlags
+func newAccountCommand(secrets *preflight.Secrets) *cobra.Command {
+	flags := accountFlags{secrets: secrets}
 	var output string
 	var checks map[string]string
 	command := &cobra.Command{
@@ -116,9 +98,9 @@ Exit codes: 0 if no check failed, 1 if a check failed, 2 if none failed, but not
 			}
 			report, err := a.Check(command.Context())
 			if err != nil {
-				return flags.clean(err)
+				return err
 			}
-			report.Clean(flags.secrets.List()...)
+			report.Clean()
 			destination := runner.Output{
 				JSON: json, Stdout: command.OutOrStdout(), Stderr: command.ErrOrStderr(),
 			}
@@ -139,12 +121,12 @@ Exit codes: 0 if no check failed, 1 if a check failed, 2 if none failed, but not
 	command.Flags().StringToStringVar(
 		&checks, "check", nil, "severity of a check, `ID=warn` to accept what it finds, or ID=off; can be repeated",
 	)
-	command.AddCommand(newPrepareCommand(), newTerraformCommand())
+	command.AddCommand(newPrepareCommand(secrets), newTerraformCommand(secrets))
 	return command
 }
 
-func newPrepareCommand() *cobra.Command {
-	var flags accountFlags
+func newPrepareCommand(secrets *preflight.Secrets) *cobra.Command {
+	flags := accountFlags{secrets: secrets}
 	var dryRun, remove, replace bool
 	var adopt []string
 	command := &cobra.Command{
@@ -167,9 +149,9 @@ Credentials and region are those of the AWS CLI. The region must be that of the 
 			}
 			a.Replace, a.Adopt = replace, adopt
 			if remove {
-				return flags.clean(a.Delete(command.Context(), dryRun))
+				return a.Delete(command.Context(), dryRun)
 			}
-			return flags.clean(a.Prepare(command.Context(), dryRun))
+			return a.Prepare(command.Context(), dryRun)
 		},
 	}
 	flags.register(command)
@@ -186,8 +168,8 @@ Credentials and region are those of the AWS CLI. The region must be that of the 
 	return command
 }
 
-func newTerraformCommand() *cobra.Command {
-	var flags accountFlags
+func newTerraformCommand(secrets *preflight.Secrets) *cobra.Command {
+	flags := accountFlags{secrets: secrets}
 	command := &cobra.Command{
 		Use:   "terraform --vars FILE --cluster NAME",
 		Short: "Print what prepare creates as a Terraform configuration",
@@ -200,7 +182,7 @@ output security_group into the file.`,
 			if err != nil {
 				return err
 			}
-			return flags.clean(a.Terraform(command.Context(), command.OutOrStdout()))
+			return a.Terraform(command.Context(), command.OutOrStdout())
 		},
 	}
 	flags.register(command)

@@ -29,7 +29,7 @@ func invoke(t *testing.T, config string, args ...string) (code int, stdout, stde
 // run runs the program with arguments and returns its exit code and outputs.
 func run(args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	command := newCommand(providers.All())
+	command := newCommand(providers.All(), &preflight.Secrets{})
 	command.SetOut(&out)
 	command.SetErr(&errs)
 	code = cli.Run(context.Background(), command, args, &errs)

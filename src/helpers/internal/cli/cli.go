@@ -62,13 +62,13 @@ func Usagef(format string, arguments ...any) error {
 func Main(root *cobra.Command) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	os.Exit(Run(ctx, root, os.Args[1:], os.Stderr))
+	os.Exit(Run(ctx, root, os.Args[1:], root.ErrOrStderr()))
 }
 
 // MainUninterrupted is Main for programs that must remove what they made: a second signal changes nothing.
 func MainUninterrupted(root *cobra.Command) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	code := Run(ctx, root, os.Args[1:], os.Stderr)
+	code := Run(ctx, root, os.Args[1:], root.ErrOrStderr())
 	stop()
 	os.Exit(code)
 }
