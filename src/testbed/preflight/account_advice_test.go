@@ -87,6 +87,12 @@ func accountBreaks() map[string]accountBreak {
 		"a policy denies PassRole": {change: func(w *store.World) {
 			w.StaticKeys[1].Policies = append(slices.Clone(w.StaticKeys[1].Policies), deny("iam:PassRole"))
 		}, byHand: true},
+		"conditions of others": {change: func(w *store.World) {
+			w.Roles[0].Policies["others"] = underCondition("aws:SourceVpc")
+			w.StaticKeys[1].Policies = append(
+				slices.Clone(w.StaticKeys[1].Policies), underCondition("aws:MultiFactorAuthPresent"),
+			)
+		}},
 		"another zone": {change: func(w *store.World) {
 			store.Find(w.Subnets, awssim.LabNodeSubnet(2)).AvailabilityZone = "us-east-1a"
 		}, byHand: true},
@@ -97,6 +103,14 @@ func accountBreaks() map[string]accountBreak {
 		}
 	}
 	return all
+}
+
+// underCondition is a policy of somebody else with a condition that no question to IAM has a value for.
+func underCondition(key string) iam.Policy {
+	return iam.Policy{Version: "2012-10-17", Statement: iam.Statements{{
+		Effect: "Allow", Action: iam.Strings{"s3:GetObject"}, Resource: iam.Strings{"*"},
+		Condition: iam.Conditions{"StringEquals": {key: {"a"}}},
+	}}}
 }
 
 // singleReads are actions that an operator may lack.

@@ -133,6 +133,14 @@ func checkAdvice(t *testing.T, checker *results.Checker, seed uint64, byHand boo
 	if byHand {
 		a.BreakByHand()
 	}
+	if seed%7 == 2 { // none of those with faults
+		policies := maps.Clone(a.Role().Policies)
+		if policies == nil {
+			policies = map[string]iam.Policy{}
+		}
+		policies["others"] = underCondition("aws:SourceVpc")
+		a.Role().Policies = policies
+	}
 	broken := copyOfWorld(t, a)
 	sim, err := awssim.New(a.World, awssim.Options{})
 	if err != nil {

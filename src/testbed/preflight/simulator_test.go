@@ -478,6 +478,80 @@ func TestTagsOfEachCreation(t *testing.T) {
 	}
 }
 
+// TestDeniedPermissionsFail: IAM lists the condition keys of all statements as missing, which makes no answer unknown.
+func TestDeniedPermissionsFail(t *testing.T) {
+	deny := func(action string) func(map[string]iam.Policy) {
+		return func(policies map[string]iam.Policy) {
+			policies["guard"] = iam.Policy{Version: "2012-10-17", Statement: iam.Statements{{
+				Effect: "Deny", Action: iam.Strings{action}, Resource: iam.Strings{"*"},
+			}}}
+		}
+	}
+	for name, test := range map[string]struct {
+		change         func(map[string]iam.Policy)
+		check, missing string
+		secrets        []string
+	}{
+		"a denied listener": {
+			deny("elasticloadbalancing:CreateListener"), "load-balancer-write-permissions",
+			"elasticloadbalancing:CreateListener", nil,
+		},
+		"a denied listener, with a key of Secrets": {
+			deny("elasticloadbalancing:CreateListener"), "load-balancer-write-permissions",
+			"elasticloadbalancing:CreateListener", []string{testStorageKey},
+		},
+		"no statements of load balancers": {
+			func(policies map[string]iam.Policy) {
+				p := policies["kubernetes"]
+				p.Statement = slices.DeleteFunc(
+					p.Statement, func(s iam.Statement) bool { return strings.HasPrefix(s.Sid, "LoadBalancers") },
+				)
+				policies["kubernetes"] = p
+			}, "load-balancer-write-permissions", "elasticloadbalancing:CreateLoadBalancer", nil,
+		},
+		"denied deletion of volumes": {deny("ec2:DeleteVolume"), "storage-permissions", "ec2:DeleteVolume", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := simulatedInstance(1, preflight.Control)
+			sim := simulate(t, func(w *store.World) {
+				w.Instances = []store.Instance{i}
+				w.Roles[0].Policies = enforced(t, aws.PolicyOptions{
+					Role: preflight.Control, Cluster: "prod", Storage: true, VPC: awssim.LabVPC, Secrets: test.secrets,
+				})
+				test.change(w.Roles[0].Policies)
+			})
+			r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *awstest.Config) { c.Storage = true })
+			got := result(r, test.check)
+			if got.Status != preflight.Failed || !slices.ContainsFunc(got.Findings, func(f preflight.Finding) bool {
+				return strings.Contains(f.Resource, test.missing)
+			}) {
+				t.Errorf("%s is %s:\n%s", test.check, got.Status, text(r))
+			}
+		})
+	}
+}
+
+// TestGroupWithAnotherValue: policies require one of two values of the group's tag, and the fix sets one.
+func TestGroupWithAnotherValue(t *testing.T) {
+	i := simulatedInstance(1, preflight.Control)
+	sim := simulate(t, func(w *store.World) {
+		w.Instances = []store.Instance{i}
+		w.SecurityGroups[0].Tags["kubernetes.io/cluster/prod"] = "yes"
+		generated(t, w)
+	})
+	r := sim.run(t, i, preflight.Control, nil)
+	if r.Result != preflight.RunFailed {
+		t.Fatalf("want a failure:\n%s", text(r))
+	}
+	fix := result(r, "security-group-permissions").Findings[0].Fix
+	if err := paste(t, os.Getenv("AWS_ENDPOINT_URL"), sim.Simulator, fix); err != nil {
+		t.Fatal(err)
+	}
+	if r := sim.run(t, i, preflight.Control, nil); r.Result != preflight.RunPassed || r.Count(preflight.Warned) > 0 {
+		t.Errorf("want no findings after the fix:\n%s", text(r))
+	}
+}
+
 // TestUnencryptedVolumesAreForbidden: volumes of the driver are encrypted, unless a StorageClass says otherwise.
 func TestUnencryptedVolumesAreForbidden(t *testing.T) {
 	for unencrypted, want := range map[bool]preflight.Status{false: preflight.Warned, true: preflight.Failed} {
