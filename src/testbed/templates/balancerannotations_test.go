@@ -131,7 +131,7 @@ func TestReadAnnotations(t *testing.T) {
 	} {
 		files, err := filepath.Glob(filepath.Join(moduleDir(t, c.component, c.module), c.sources))
 		if err != nil || len(files) == 0 {
-			t.Skipf("%s has no %s in the module cache, to which make components downloads it", c.module, c.sources)
+			kubetest.WithoutSource(t, c.component)
 		}
 		want := map[string]bool{"load-balancer-source-ranges": true}
 		for _, file := range files {

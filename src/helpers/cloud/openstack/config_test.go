@@ -8,18 +8,20 @@ import (
 	"testing"
 
 	"kubernetes-release/cloud"
+	"kubernetes-release/internal/kubetest"
 )
 
 // TestConfigKeysAreThoseOfTheController looks the keys up in the pinned module: as a tag of a field or, without one, as
 // the field's name, which gcfg compares regardless of case.
 func TestConfigKeysAreThoseOfTheController(t *testing.T) {
 	command := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/cloud-provider-openstack")
-	command.Dir = "../../../components/cloud-provider-openstack"
+	const component = "cloud-provider-openstack"
+	command.Dir = "../../../components/" + component
 	command.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off")
 	output, err := command.Output()
 	dir := strings.TrimSpace(string(output))
 	if err != nil || dir == "" {
-		t.Skip("the source is not in the module cache; make components downloads it")
+		kubetest.WithoutSource(t, component)
 	}
 	sources := map[string]string{
 		"Global": "pkg/client/client.go", "LoadBalancer": "pkg/openstack/openstack.go",

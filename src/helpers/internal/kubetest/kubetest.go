@@ -169,6 +169,17 @@ func (c *Cluster) client(config *rest.Config) kubernetes.Interface {
 	return client
 }
 
+// WithoutSource ends a test that reads the source of a component, which is not in the module cache. Where tests have
+// the programs, this is a failure.
+func WithoutSource(t testing.TB, component string) {
+	t.Helper()
+	end := t.Skipf
+	if os.Getenv("COMPONENTS_DIR") != "" {
+		end = t.Fatalf
+	}
+	end("the source is not in the module cache: run go mod download in src/components/%s", component)
+}
+
 type binaries struct{ etcd, apiserver, controllerManager, scheduler string }
 
 func findBinaries(t testing.TB, options Options) binaries {

@@ -38,3 +38,23 @@ func TestAwaitPolicies(t *testing.T) {
 		}
 	}
 }
+
+// ended records how a test ended.
+type ended struct {
+	testing.TB
+	how string
+}
+
+func (e *ended) Helper()               {}
+func (e *ended) Skipf(string, ...any)  { e.how = "skipped" }
+func (e *ended) Fatalf(string, ...any) { e.how = "failed" }
+
+func TestWithoutSource(t *testing.T) {
+	for components, want := range map[string]string{"": "skipped", "/components": "failed"} {
+		t.Setenv("COMPONENTS_DIR", components)
+		test := &ended{TB: t}
+		if WithoutSource(test, "csi"); test.how != want {
+			t.Errorf("with COMPONENTS_DIR=%q the test has %s, want %s", components, test.how, want)
+		}
+	}
+}

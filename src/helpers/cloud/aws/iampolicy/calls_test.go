@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"kubernetes-release/internal/kubetest"
 	"kubernetes-release/preflight"
 )
 
@@ -55,7 +56,7 @@ func callsOfSource(t *testing.T, component, main, policy string) map[string]stri
 	t.Helper()
 	packages := packagesOf(t, component, main)
 	if packages == nil {
-		t.Skipf("%s is not in the module cache, to which make components downloads it", main)
+		kubetest.WithoutSource(t, component)
 	}
 	found := map[string]string{}
 	for _, p := range packages {
