@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/cloud/controller/controllertest"
@@ -144,7 +145,8 @@ func startController(t *testing.T, program, config, kubeconfig string) (stop fun
 	return stop
 }
 
-// balancerService creates a Service, reaches its pod by the floating IP, and deletes it.
+// balancerService creates a Service, reaches its pod by the floating IP, gives it another load balancer, and deletes
+// it.
 func balancerService(t *testing.T, sim *openstacksim.Simulator, client kubernetes.Interface, nodePort int32) {
 	t.Helper()
 	ctx := t.Context()
@@ -159,18 +161,18 @@ func balancerService(t *testing.T, sim *openstacksim.Simulator, client kubernete
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	var address string
-	eventually.Succeeds(t, time.Minute, "load balancer's address", func() error {
-		s, err := services.Get(ctx, "web", metav1.GetOptions{})
-		if err != nil {
+	service := func(what string, ready func(*corev1.Service) bool) (s *corev1.Service) {
+		t.Helper()
+		eventually.Succeeds(t, time.Minute, what, func() (err error) {
+			if s, err = services.Get(ctx, "web", metav1.GetOptions{}); err == nil && !ready(s) {
+				err = fmt.Errorf("not yet: %v %+v", s.Finalizers, s.Status)
+			}
 			return err
-		}
-		if len(s.Status.LoadBalancer.Ingress) == 0 {
-			return fmt.Errorf("no ingress yet")
-		}
-		address = s.Status.LoadBalancer.Ingress[0].IP
-		return nil
-	})
+		})
+		return s
+	}
+	balanced := func(s *corev1.Service) bool { return len(s.Status.LoadBalancer.Ingress) > 0 }
+	address := service("load balancer's address", balanced).Status.LoadBalancer.Ingress[0].IP
 	world := sim.World()
 	if len(world.FloatingIPs) != 1 || world.FloatingIPs[0].Address != address {
 		t.Errorf("the address is %s, want the floating IP in %+v", address, world.FloatingIPs)
@@ -178,6 +180,22 @@ func balancerService(t *testing.T, sim *openstacksim.Simulator, client kubernete
 	eventually.Succeeds(t, 30*time.Second, "response through the load balancer", func() error {
 		return fetch(ctx, fmt.Sprintf("http://%s:8080/", address))
 	})
+	// The way to a load balancer with other annotations in docs/openstack.md.
+	patch := func(change string) {
+		t.Helper()
+		_, err := services.Patch(ctx, "web", types.MergePatchType, []byte(change), metav1.PatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	patch(`{"spec": {"type": "NodePort"}}`)
+	service("released", func(s *corev1.Service) bool { return !balanced(s) && len(s.Finalizers) == 0 })
+	patch(`{"metadata": {"annotations": {"loadbalancer.openstack.org/load-balancer-id": null,
+		"service.beta.kubernetes.io/openstack-internal-load-balancer": "true"}}, "spec": {"type": "LoadBalancer"}}`)
+	service("another load balancer", balanced)
+	if floating := sim.World().FloatingIPs; len(floating) > 0 {
+		t.Errorf("an internal load balancer has %+v", floating)
+	}
 	if err := services.Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -247,6 +247,46 @@ func TestReadAnnotations(t *testing.T) {
 	}
 }
 
+// TestChangedAnnotations: the tables of what can be changed afterwards have each annotation of the source, once.
+func TestChangedAnnotations(t *testing.T) {
+	t.Parallel()
+	quoted := regexp.MustCompile("`([^`]+)`")
+	for _, page := range []struct {
+		name, prefix string
+		source       sourceOfAnnotations
+	}{
+		{"load-balancers.md", serviceAnnotations + "aws-load-balancer-", sourceOnAWS},
+		{"openstack.md", "loadbalancer.openstack.org/", sourceOnOpenStack},
+	} {
+		content, err := os.ReadFile(filepath.Join(root, "docs", page.name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, section, _ := strings.Cut(string(content), "can be changed afterwards\n")
+		section, _, _ = strings.Cut(section, "\n## ")
+		rows := map[string]bool{}
+		for line := range strings.Lines(section) {
+			if !strings.HasPrefix(line, "| `") {
+				continue
+			}
+			for _, match := range quoted.FindAllStringSubmatch(strings.Split(line, "|")[1], -1) {
+				name := match[1]
+				if !strings.Contains(name, "/") {
+					name = page.prefix + name
+				}
+				if rows[name] {
+					t.Errorf("docs/%s: %s has two rows", page.name, name)
+				}
+				rows[name] = true
+			}
+		}
+		if want := page.source.annotations(t); !maps.Equal(rows, want) {
+			t.Errorf("docs/%s has rows for\n%q\nand the source\n%q", page.name, slices.Sorted(maps.Keys(rows)),
+				slices.Sorted(maps.Keys(want)))
+		}
+	}
+}
+
 // moduleDir is where a component's module is in the module cache, or "".
 func moduleDir(t *testing.T, component, module string) string {
 	t.Helper()
