@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
+	"kubernetes-release/cloud/aws/iampolicy"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/store"
 )
@@ -101,6 +103,33 @@ func TestActions(t *testing.T) {
 	}
 	if len(forgotten) > 0 {
 		t.Errorf("actions that no step calls: %v", forgotten)
+	}
+}
+
+// TestActionsOfPoliciesAreSimulated: what a generated policy allows is answered, or here is why not.
+func TestActionsOfPoliciesAreSimulated(t *testing.T) {
+	const checked, public = "no program calls it; CreateLoadBalancer checks it", "public.ecr.aws is not simulated"
+	const layers = "the registry has an API of its own, which checks it"
+	left := map[string]string{
+		"ec2:DescribeAccountAttributes":       checked,
+		"ec2:DescribeAddresses":               "no program calls it, and there are no elastic addresses",
+		"ec2:GetSecurityGroupsForVpc":         checked,
+		"ecr-public:GetAuthorizationToken":    public,
+		"ecr:BatchGetImage":                   layers,
+		"ecr:GetDownloadUrlForLayer":          layers,
+		"iam:CreateServiceLinkedRole":         checked,
+		"kms:GenerateDataKeyWithoutPlaintext": "no program calls it; CreateVolume checks it",
+		"s3:PutObject":                        "objects have an API of their own, which checks it",
+		"sts:GetServiceBearerToken":           public,
+	}
+	simulated := map[string]bool{}
+	for _, action := range awssim.Actions() {
+		simulated[regexp.MustCompile("^elb(v2)?:").ReplaceAllString(action, "elasticloadbalancing:")] = true
+	}
+	for _, p := range iampolicy.Permissions {
+		if simulated[p.Action] == (left[p.Action] != "") {
+			t.Errorf("%s is simulated: %v, and left out: %q", p.Action, simulated[p.Action], left[p.Action])
+		}
 	}
 }
 
@@ -256,6 +285,13 @@ func checkDescribedNetworks(t *testing.T, covered map[string]bool, c clients, wo
 				return list(out.Vpcs, func(v ec2types.Vpc) *string { return v.CidrBlock })
 			},
 		), want: []string{world.VPCs[0].CIDR.String()}},
+		{action: "ec2:DescribeIpamPools", call: answers(
+			c.ec2.DescribeIpamPools, &ec2.DescribeIpamPoolsInput{},
+			func(out *ec2.DescribeIpamPoolsOutput) any { return len(out.IpamPools) },
+		), want: 0},
+		{action: "ec2:DescribeIpamPools", call: succeeds(
+			c.ec2.DescribeIpamPools, &ec2.DescribeIpamPoolsInput{IpamPoolIds: []string{"ipam-pool-1"}},
+		), code: "InvalidIpamPoolId.NotFound"},
 		{action: "ec2:DescribeAvailabilityZones", call: answers(
 			c.ec2.DescribeAvailabilityZones, &ec2.DescribeAvailabilityZonesInput{},
 			func(out *ec2.DescribeAvailabilityZonesOutput) any {
@@ -1148,6 +1184,21 @@ func (n *networkSteps) checkChanges(t *testing.T, covered map[string]bool) {
 				awssim.LabNodeSubnet(2), awssim.LabNodeSubnet(3), awssim.LabNodeSubnet(1),
 			},
 		}, func(out *elbv2.SetSubnetsOutput) any { return len(out.AvailabilityZones) }), want: 3},
+		{action: "elbv2:SetIpAddressType", call: n.setAddressType("ipv4"), want: "<nil>"},
+		{action: "elbv2:SetIpAddressType", call: n.setAddressType("dualstack"), code: "ValidationError"},
+		{action: "elbv2:ModifyIpPools", call: succeeds(n.c.elbv2.ModifyIpPools, &elbv2.ModifyIpPoolsInput{
+			LoadBalancerArn: &n.balancer, RemoveIpamPools: []elbv2types.RemoveIpamPoolEnum{"ipv4"},
+		}), want: "<nil>"},
+		{action: "elbv2:ModifyIpPools", call: succeeds(n.c.elbv2.ModifyIpPools, &elbv2.ModifyIpPoolsInput{
+			LoadBalancerArn: &n.balancer, IpamPools: &elbv2types.IpamPools{Ipv4IpamPoolId: aws.String("ipam-pool-1")},
+		}), code: "ValidationError"},
+		{action: "elbv2:DescribeTrustStores", call: answers(
+			n.c.elbv2.DescribeTrustStores, &elbv2.DescribeTrustStoresInput{},
+			func(out *elbv2.DescribeTrustStoresOutput) any { return len(out.TrustStores) },
+		), want: 0},
+		{action: "elbv2:DescribeTrustStores", call: succeeds(
+			n.c.elbv2.DescribeTrustStores, &elbv2.DescribeTrustStoresInput{Names: []string{"clients"}},
+		), code: "TrustStoreNotFound"},
 		{action: "elbv2:AddTags", call: func(ctx context.Context) (any, error) {
 			return none(
 				n.c.elbv2.AddTags(
@@ -1174,6 +1225,14 @@ func (n *networkSteps) checkChanges(t *testing.T, covered map[string]bool) {
 			return list(out.TagDescriptions[0].Tags, func(t elbv2types.Tag) *string { return t.Key }), nil
 		}, want: []string{"a"}},
 	})
+}
+
+func (n *networkSteps) setAddressType(kind elbv2types.IpAddressType) func(context.Context) (any, error) {
+	return func(ctx context.Context) (any, error) {
+		return none(n.c.elbv2.SetIpAddressType(
+			ctx, &elbv2.SetIpAddressTypeInput{LoadBalancerArn: &n.balancer, IpAddressType: kind},
+		))
+	}
 }
 
 func (n *networkSteps) checkDeletion(t *testing.T, covered map[string]bool) {

@@ -10,19 +10,26 @@ import (
 	"kubernetes-release/testbed/awssim/iam"
 )
 
-// TestOwnPolicyOfSnapshots evaluates the policy that docs/storage.md has for those who permit what the generated one
-// leaves out: it is for snapshots of the driver and of the cluster only.
-func TestOwnPolicyOfSnapshots(t *testing.T) {
+// ownPolicyOfSnapshots is that of docs/storage.md, for this cluster.
+func ownPolicyOfSnapshots(t *testing.T, cluster string) (policy iam.Policy) {
+	t.Helper()
 	page, err := os.ReadFile("../../../docs/storage.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, after, _ := strings.Cut(string(page), "```json\n")
 	text, _, _ := strings.Cut(after, "```")
-	var policy iam.Policy
+	text = strings.ReplaceAll(text, "cluster/prod", "cluster/"+cluster)
 	if err := json.Unmarshal([]byte(text), &policy); err != nil {
 		t.Fatalf("%v in %s", err, text)
 	}
+	return policy
+}
+
+// TestOwnPolicyOfSnapshots evaluates the policy that docs/storage.md has for those who permit what the generated one
+// leaves out: it is for snapshots of the driver and of the cluster only.
+func TestOwnPolicyOfSnapshots(t *testing.T) {
+	policy := ownPolicyOfSnapshots(t, "prod")
 	if err := policy.Validate(); err != nil {
 		t.Fatal(err)
 	}

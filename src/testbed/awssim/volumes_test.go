@@ -1072,7 +1072,9 @@ func checkModifications(t *testing.T, v *volumes) {
 
 func checkSnapshots(t *testing.T, v *volumes) {
 	t.Helper()
-	for _, action := range []string{"CreateSnapshot", "DescribeSnapshots", "DeleteSnapshot"} {
+	for _, action := range []string{
+		"CreateSnapshot", "DescribeSnapshots", "DeleteSnapshot", "EnableFastSnapshotRestores",
+	} {
 		v.covered["ec2:"+action] = true
 	}
 	ctx, id := t.Context(), v.volume()
@@ -1125,8 +1127,16 @@ func checkSnapshots(t *testing.T, v *volumes) {
 		_, err := v.ec2.DeleteSnapshot(ctx, &ec2.DeleteSnapshotInput{SnapshotId: s.SnapshotId})
 		return err
 	}
+	enable := func() error {
+		_, err := v.ec2.EnableFastSnapshotRestores(ctx, &ec2.EnableFastSnapshotRestoresInput{
+			SourceSnapshotIds: []string{*s.SnapshotId}, AvailabilityZones: []string{"us-east-1a"},
+		})
+		return err
+	}
+	wantCode(t, "fast restores", enable(), "")
 	wantCode(t, "delete", remove(), "")
 	wantCode(t, "delete again", remove(), "InvalidSnapshot.NotFound")
+	wantCode(t, "fast restores of what is gone", enable(), "InvalidSnapshot.NotFound")
 	if got := find(
 		ec2.DescribeSnapshotsInput{SnapshotIds: []string{*s.SnapshotId}},
 	); got != "InvalidSnapshot.NotFound" {

@@ -18,6 +18,7 @@ var Operations = map[string]api.Operation{
 	"DescribeVolumes":              api.Reading(describeVolumes),
 	"DescribeVolumesModifications": api.Reading(describeVolumesModifications),
 	"DetachVolume":                 api.Changing(detachVolume),
+	"EnableFastSnapshotRestores":   api.Changing(enableFastRestores),
 	"GetEbsDefaultKmsKeyId":        api.Reading(getDefaultKey),
 	"GetEbsEncryptionByDefault":    api.Reading(getEncryptionByDefault),
 	"ModifyVolume":                 api.Changing(modifyVolume),

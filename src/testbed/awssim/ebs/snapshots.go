@@ -114,19 +114,9 @@ func createSnapshot(c *api.Call, in createSnapshotInput) (*snapshotView, error) 
 type deleteSnapshotInput struct{ SnapshotId string }
 
 func deleteSnapshot(c *api.Call, in deleteSnapshotInput) (*ec2api.Done, error) {
-	if err := checkSnapshotID(in.SnapshotId); err != nil {
+	s, err := changedSnapshot(c, in.SnapshotId)
+	if err != nil {
 		return nil, err
-	}
-	s := store.Find(c.Snapshots, in.SnapshotId)
-	subject := api.Target{ARN: ec2api.ARN(c, "snapshot", in.SnapshotId)}
-	if s != nil {
-		subject.Tags = s.Tags
-	}
-	if err := c.Allow(subject); err != nil {
-		return nil, err
-	}
-	if s == nil {
-		return nil, snapshotNotFound(in.SnapshotId)
 	}
 	if err := c.Begin(); err != nil {
 		return nil, err
@@ -136,6 +126,53 @@ func deleteSnapshot(c *api.Call, in deleteSnapshotInput) (*ec2api.Done, error) {
 	}
 	c.Snapshots = store.Remove(c.Snapshots, s.ID)
 	return &ec2api.Done{Return: true}, nil
+}
+
+// changedSnapshot finds a snapshot and checks the permission to change it.
+func changedSnapshot(c *api.Call, id string) (*store.Snapshot, error) {
+	if err := checkSnapshotID(id); err != nil {
+		return nil, err
+	}
+	s := store.Find(c.Snapshots, id)
+	subject := api.Target{ARN: ec2api.ARN(c, "snapshot", id)}
+	if s != nil {
+		subject.Tags = s.Tags
+	}
+	if err := c.Allow(subject); err != nil {
+		return nil, err
+	}
+	if s == nil {
+		return nil, snapshotNotFound(id)
+	}
+	return s, nil
+}
+
+type fastRestoresInput struct{ AvailabilityZone, SourceSnapshotId []string }
+
+type fastRestore struct {
+	Snapshot string `xml:"snapshotId"`
+	Zone     string `xml:"availabilityZone"`
+	State    string `xml:"state"`
+	Reason   string `xml:"stateTransitionReason"`
+	Owner    string `xml:"ownerId"`
+}
+
+type fastRestoresOutput struct {
+	Restores []fastRestore `xml:"successful>item"`
+}
+
+// enableFastRestores only answers: restores are as fast as without.
+func enableFastRestores(c *api.Call, in fastRestoresInput) (*fastRestoresOutput, error) {
+	out := &fastRestoresOutput{}
+	for _, id := range in.SourceSnapshotId {
+		if _, err := changedSnapshot(c, id); err != nil {
+			return nil, err
+		}
+		for _, zone := range in.AvailabilityZone {
+			out.Restores = append(out.Restores, fastRestore{id, zone, "enabling", "Client.UserInitiated", c.Account})
+		}
+	}
+	return out, c.Begin()
 }
 
 func checkSnapshotID(id string) error {

@@ -437,3 +437,16 @@ func deleteRoute(c *api.Call, in deleteRouteInput) (*ec2api.Done, error) {
 	t.Routes = slices.Delete(t.Routes, i, i+1)
 	return &ec2api.Done{Return: true}, nil
 }
+
+type describeIPAMPoolsInput struct {
+	ec2api.Page
+	IpamPoolId []string
+}
+
+// describeIPAMPools finds none: nothing creates them.
+func describeIPAMPools(_ *api.Call, in describeIPAMPoolsInput) (*api.Nothing, error) {
+	if len(in.IpamPoolId) > 0 {
+		return nil, ec2api.NotFound("InvalidIpamPoolId", "ipam-pool", in.IpamPoolId[0])
+	}
+	return nil, nil
+}

@@ -33,6 +33,7 @@ var Operations = map[string]api.Operation{
 	"DescribeInstanceTopology":               api.Reading(describeInstanceTopology),
 	"DescribeInstances":                      api.Reading(describeInstances),
 	"DescribeInternetGateways":               api.Reading(describeInternetGateways),
+	"DescribeIpamPools":                      api.Reading(describeIPAMPools),
 	"DescribeNetworkAcls":                    api.Reading(describeNetworkACLs),
 	"DescribeNetworkInterfaces":              api.Reading(describeNetworkInterfaces),
 	"DescribeRouteTables":                    api.Reading(describeRouteTables),

@@ -134,6 +134,9 @@ func v2Create(c *api.Call, in v2CreateInput) (*v2LoadBalancers, error) {
 	if err := balancing.CheckLoadBalancerName(in.Name); err != nil {
 		return nil, err
 	}
+	if err := checkAddressType(in.IpAddressType); err != nil {
+		return nil, err
+	}
 	scheme := cmp.Or(in.Scheme, "internet-facing")
 	if scheme != "internet-facing" && scheme != "internal" {
 		return nil, api.Errorf(
@@ -402,4 +405,50 @@ func v2SetSubnets(c *api.Call, in v2SetSubnetsInput) (*v2SetSubnetsOutput, error
 	}
 	l.Addresses = addresses
 	return &v2SetSubnetsOutput{v2View(c, *l).AvailabilityZones, l.IPAddressType}, nil
+}
+
+// checkAddressType refuses IPv6, which no subnet has.
+func checkAddressType(asked string) error {
+	if asked != "" && asked != "ipv4" {
+		return api.Errorf("ValidationError", "You must specify subnets with an associated IPv6 CIDR block.")
+	}
+	return nil
+}
+
+type ipAddressTypeInput struct{ LoadBalancerArn, IpAddressType string }
+
+type ipAddressTypeOutput struct{ IpAddressType string }
+
+func setIPAddressType(c *api.Call, in ipAddressTypeInput) (*ipAddressTypeOutput, error) {
+	if err := touch(c, in.LoadBalancerArn); err != nil {
+		return nil, err
+	}
+	return &ipAddressTypeOutput{in.IpAddressType}, checkAddressType(in.IpAddressType)
+}
+
+type modifyIPPoolsInput struct {
+	LoadBalancerArn string
+	IpamPools       struct{ Ipv4IpamPoolId string }
+	RemoveIpamPools []string
+}
+
+// modifyIPPools only removes: the account has no pools.
+func modifyIPPools(c *api.Call, in modifyIPPoolsInput) (*api.Nothing, error) {
+	if err := touch(c, in.LoadBalancerArn); err != nil || in.IpamPools.Ipv4IpamPoolId == "" {
+		return nil, err
+	}
+	return nil, api.Errorf("ValidationError", "The IPAM pool '%s' does not exist", in.IpamPools.Ipv4IpamPoolId)
+}
+
+type describeTrustStoresInput struct {
+	balancing.Paging
+	Names, TrustStoreArns []string
+}
+
+// describeTrustStores finds none: nothing creates them.
+func describeTrustStores(_ *api.Call, in describeTrustStoresInput) (*api.Nothing, error) {
+	if len(in.Names)+len(in.TrustStoreArns) > 0 {
+		return nil, api.Errorf("TrustStoreNotFound", "One or more trust stores not found")
+	}
+	return nil, nil
 }
