@@ -173,4 +173,10 @@ func TestTenantsCannotNameResourcesInGateways(t *testing.T) {
 			t.Errorf("%s in an exempt namespace: %v", object, err)
 		}
 	}
+	s.restrict(balancersLink, otherPortsLink)
+	const checks = `{"targetReference": {"name": "web"}, "defaultConfiguration":
+		{"healthCheckConfig": {"healthCheckPort": %q}}}`
+	s.must(write("tenant", "targetgroupconfigurations/", "other-range", fmt.Sprintf(checks, "29999")))
+	err = write("tenant", "targetgroupconfigurations/", "default-range", fmt.Sprintf(checks, "30080"))
+	mustRefuseTenant(t, "a port of another range", err, "of AWS, which may be another's")
 }

@@ -441,6 +441,9 @@ var balancersLink = map[string]values{
 	"load-balancer-controller": {"gateway_api": values{"definitions": true, "enabled": true}},
 }
 
+// otherPortsLink is that of a cluster whose Services have other ports of nodes than by default.
+var otherPortsLink = map[string]values{"cluster": {"service_node_port_range": "20000-29999"}}
+
 // controllerLink is that of the job cloud-controller-image.
 var controllerLink = map[string]values{"cloud-controller": {}}
 

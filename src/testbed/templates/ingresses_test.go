@@ -110,6 +110,10 @@ func TestTenantsCannotShareIngressesOfOthers(t *testing.T) {
 			t.Errorf("%s in an exempt namespace: %v", name, err)
 		}
 	}
+	s.restrict(balancersLink, otherPortsLink)
+	s.must(expose("tenant", "other-range", map[string]string{prefix + "healthcheck-port": "29999"}))
+	err := expose("tenant", "default-range", map[string]string{prefix + "healthcheck-port": "30080"})
+	mustRefuseTenant(t, "a port of another range", err, "would open a port of the nodes")
 }
 
 // nameWord is in the refusal of a name of a load balancer.

@@ -65,7 +65,7 @@ func TestTenantsCannotNameSecurityGroups(t *testing.T) {
 			t.Errorf("health checks of port %s: %v", open, err)
 		}
 	}
-	s.restrict(awsLink, map[string]values{"cluster": {"service_node_port_range": "20000-29999"}})
+	s.restrict(awsLink, otherPortsLink)
 	eventually.Succeeds(t, time.Minute, "ports of Services of another range", func() error {
 		return expose(s.tenant, "tenant", "port-29999", map[string]string{port: "29999"})
 	})
