@@ -232,8 +232,8 @@ func (s Settings) fillContainer(
 
 // elsewhere are flags that neither the manifests nor operators set, because of what assets/10-permissions.yml allows.
 var elsewhere = []string{
-	"kubeconfig", "leader-elect", "leader-elect-resource-lock", "leader-elect-resource-name",
-	"leader-elect-resource-namespace", "master",
+	"authentication-kubeconfig", "authorization-kubeconfig", "kubeconfig", "leader-elect",
+	"leader-elect-resource-lock", "leader-elect-resource-name", "leader-elect-resource-namespace", "master",
 }
 
 // withArguments adds arguments, --NAME=VALUE, to those of a container. The last of two with the same name would win.
@@ -261,7 +261,8 @@ func withArguments(of any, more []string) ([]any, error) {
 	}
 	if len(fixed) > 0 {
 		problems = append(problems, fmt.Errorf(
-			"remove %s: pods elect a leader by the lease %s/cloud-controller-manager, with their own service account",
+			"remove %s: pods use their own service account, and elect a leader by the lease "+
+				"%s/cloud-controller-manager",
 			strings.Join(fixed, ", "), Namespace,
 		))
 	}

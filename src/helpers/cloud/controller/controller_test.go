@@ -302,7 +302,16 @@ func TestRenderRefuses(t *testing.T) {
 			},
 			[]string{
 				"controller_args of job cloud-controller-image: remove leader-elect, leader-elect-resource-name: " +
-					"pods elect a leader by the lease kube-system/cloud-controller-manager",
+					"pods use their own service account, and elect a leader by the lease " +
+					"kube-system/cloud-controller-manager",
+			},
+		},
+		"arguments about credentials": {
+			workload, func(s *Settings, _ *cloud.About) {
+				s.Arguments = []string{"--authentication-kubeconfig=/a", "--authorization-kubeconfig=/b"}
+			},
+			[]string{
+				"remove authentication-kubeconfig, authorization-kubeconfig: pods use their own service account",
 			},
 		},
 	} {
