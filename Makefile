@@ -307,7 +307,7 @@ bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once, 
 	@cd src/testbed/preflight && go test -count=1 -timeout 120m -run 'TestAdviceLeadsToAPass$$' -v . -args -advice-accounts 10000 | grep -v '^ *--- PASS\|^=== '
 	@cd src/testbed/preflight && go test -count=1 -timeout 120m -run 'TestAccountAdviceLeadsToAPass$$' -v . -args -advice-accounts 1000 | grep -v '^ *--- PASS\|^=== '
 bench-joins: release ## Measure joins a second and the time to a certificate under attack against the same without one
-	@cd src/helpers && $(PROGRAMS) go test -run '^$$' -bench JoinsUnderAttack -benchtime 1x ./node/join | \
+	@cd src/helpers && $(PROGRAMS) go test -run '^$$' -bench JoinsUnderAttack -benchtime 1x ./control/nodes/join | \
 	  $(FIGURES)
 bench-pods: components release lab ## Measure what pods cost beside upstream's API server, and have on AWS: time to credentials, load balancers, KMS, DNS
 	@cd src/testbed && $(PROGRAMS) SOAK=1 $(UNCACHED) -timeout 30m -v -run '^(TestPodCostsAsMuchAsUpstreams|TestManyServiceAccounts)$$' \

@@ -317,6 +317,35 @@ func makeTargets(t *testing.T) []string {
 	return known
 }
 
+// TestTargetsNameTests: go test passes if no test of the package has the name.
+func TestTargetsNameTests(t *testing.T) {
+	recipes := strings.NewReplacer("\\\n", "", "$$", "$").Replace(read(t, "Makefile"))
+	calls := regexp.MustCompile(
+		`cd (src/\S+) && [^\n]*?-(run|bench) '?([^'\s]*[A-Z][^'\s]*)'? [^\n|]*?(\.(?:/\S+)?)(?:\s|$)`,
+	).FindAllStringSubmatch(recipes, -1)
+	if len(calls) < 10 {
+		t.Errorf("found %d recipes that run tests by name", len(calls))
+	}
+	for _, call := range calls {
+		files, err := filepath.Glob(filepath.Join(root, call[1], call[4], "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		prefix, found := map[string]string{"run": "Test", "bench": "Benchmark"}[call[2]], 0
+		functions := regexp.MustCompile(`(?m)^func (` + prefix + `\w+)\(`)
+		for _, file := range files {
+			for _, m := range functions.FindAllStringSubmatch(read(t, strings.TrimPrefix(file, root+"/")), -1) {
+				if regexp.MustCompile(call[3]).MatchString(m[1]) {
+					found++
+				}
+			}
+		}
+		if want := 1 + strings.Count(call[3], "|"); found < want {
+			t.Errorf("%s in %s/%s are %d functions, want %d", call[3], call[1], call[4], found, want)
+		}
+	}
+}
+
 func TestScriptsThatDoNotMatchAreFound(t *testing.T) {
 	config := &task{
 		Params:  map[string]any{"CLUSTER": nil},
