@@ -2,7 +2,9 @@ package templates
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -34,6 +36,24 @@ func TestDefaultsOfSharedPropertiesAreEqual(t *testing.T) {
 			if first[name].value != here.value {
 				t.Errorf("%s has the default %s in job %s and %s in job %s", name, first[name].value, first[name].job,
 					here.value, job)
+			}
+		}
+	}
+}
+
+// TestPropertiesSayWhatAChangeDoes: each description says whether the property can be changed, and what to do or what
+// happens then. Certificates are below tls, and docs/operations.md says how to replace them all.
+func TestPropertiesSayWhatAChangeDoes(t *testing.T) {
+	says := regexp.MustCompile(`(?i)\bcan(not)? be (changed|added)\b|\ba change (applies|requires|takes)\b|` +
+		`\bchange it\b|\bto replace a key\b`)
+	for _, job := range jobNames(t) {
+		for name, property := range readJob(t, job).Properties {
+			text := strings.Join(strings.Fields(property.Description), " ")
+			if strings.HasPrefix(name, "tls.") || strings.HasPrefix(text, "Removed, and refused if it is set.") {
+				continue
+			}
+			if !says.MatchString(text) {
+				t.Errorf("property %s of job %s does not say what a change does: %s", name, job, text)
 			}
 		}
 	}
