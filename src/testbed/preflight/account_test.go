@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 
+	"gopkg.in/yaml.v3"
+
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/iam"
 	"kubernetes-release/testbed/awssim/store"
@@ -199,6 +201,43 @@ func TestPrepareAccount(t *testing.T) {
 	}
 	if code, stdout, _ = prepare(t, file, "--delete"); code != 0 || strings.Contains(stdout, "\ndeleted") {
 		t.Errorf("the second --delete: exit code %d\n%s", code, stdout)
+	}
+}
+
+// TestPrepareWithVariablesInJSON: the file has the outputs of a tool, such as Terraform.
+func TestPrepareWithVariablesInJSON(t *testing.T) {
+	sim, _ := simulateAccount(t, emptyAccount())
+	file := variablesFile(t)
+	read := func() map[string]any {
+		text, err := os.ReadFile(file)
+		var variables map[string]any
+		if err = errors.Join(err, yaml.Unmarshal(text, &variables)); err != nil {
+			t.Fatal(err)
+		}
+		return variables
+	}
+	want := read()
+	text, err := json.MarshalIndent(want, "", "\t")
+	if err = errors.Join(err, os.WriteFile(file, text, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		name, says string
+		args       []string
+	}{{"prepare", "\ncreated ", nil}, {"repeat", "", nil}, {"delete", "\ndeleted ", []string{"--delete"}}} {
+		code, stdout, stderr := prepare(t, file, step.args...)
+		if code != 0 || !strings.Contains(stdout, step.says) || step.says == "" && strings.Contains(stdout, "created") {
+			t.Fatalf("%s: exit code %d\n%s%s", step.name, code, stdout, stderr)
+		}
+		if step.name == "prepare" {
+			want["security_group"] = sim.World().SecurityGroups[1].ID
+		}
+		if text, err := os.ReadFile(file); err != nil || !json.Valid(text) || !reflect.DeepEqual(read(), want) {
+			t.Errorf("%s: the file has\n%s\nwant %v (%v)", step.name, text, want, err)
+		}
+	}
+	if w := sim.World(); len(w.Roles) > 0 || len(w.SecurityGroups) != 1 {
+		t.Errorf("--delete has left %v, %v", w.Roles, w.SecurityGroups)
 	}
 }
 

@@ -154,16 +154,25 @@ func (s *Settings) withGroup(id string) ([]byte, error) {
 	return changed, nil
 }
 
-// mayWriteGroup is the reason why writeGroup would fail.
+// mayWriteGroup is the reason why writeGroup would fail, which replaces the file by another one in its folder.
 func (s *Settings) mayWriteGroup() error {
 	if _, err := s.withGroup(noGroup); err != nil {
 		return err
 	}
-	file, err := os.OpenFile(s.File, os.O_WRONLY, 0)
+	old, err := os.OpenFile(s.File, os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("the id of the security group must be written to the file: %w", err)
 	}
-	return file.Close()
+	_ = old.Close()
+	file, err := filepath.EvalSymlinks(s.File)
+	if err != nil {
+		return err
+	}
+	probe, err := os.CreateTemp(filepath.Dir(file), "")
+	if err != nil {
+		return fmt.Errorf("to write the id of the security group, another file must replace %s: %w", file, err)
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
 // writeGroup replaces the id of the security group in the file and leaves everything else as it is.

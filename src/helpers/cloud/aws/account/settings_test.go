@@ -4,8 +4,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestReadSettings refuses values that no account can have.
@@ -92,5 +95,28 @@ func TestWriteGroup(t *testing.T) {
 				t.Errorf("%v, %v, want %q; the file is\n%s", may, err, c.refused, got)
 			}
 		})
+	}
+}
+
+// TestMayWriteGroupNeedsTheFolder: a file that the operator may write cannot be replaced in a folder of another's.
+func TestMayWriteGroupNeedsTheFolder(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "vars.yml")
+	if err := errors.Join(
+		os.WriteFile(file, []byte("security_group: sg-0123456789abcdef0\n"), 0o600), os.Chmod(file, 0o666),
+		os.Chmod(dir, 0o555), os.Chmod(filepath.Dir(dir), 0o755),
+	); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.Chmod(dir, 0o755) }()
+	if os.Geteuid() == 0 { // whom no mode stops
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		_ = unix.Setfsuid(65534)
+		defer func() { _ = unix.Setfsuid(0) }()
+	}
+	err := (&Settings{File: file}).mayWriteGroup()
+	if err == nil || !strings.Contains(err.Error(), "must replace "+file) {
+		t.Errorf("got %v", err)
 	}
 }
