@@ -353,6 +353,18 @@ func preStartRefusals(t *testing.T) []badInput {
 			},
 		},
 		{
+			name: "manifest that only server-side apply refuses",
+			ops: jobProperty(
+				"kubernetes-addons", "manifests?",
+				"'{apiVersion: v1, kind: Service, metadata: {name: twice, namespace: default}, "+
+					"spec: {ports: [{name: a, port: 53}, {name: b, port: 53}]}}'",
+			),
+			want: []string{
+				"pre-start", "kubernetes-addons", "Service default/twice", ".spec.ports: duplicate entries for key",
+				"remove one",
+			},
+		},
+		{
 			name: "certificate in place of a CA",
 			ops:  jobProperty("kubelet", "tls/ca", "((tls_kube_proxy.certificate))"),
 			want: []string{"pre-start", "kubelet", "property tls.ca", "system:kube-proxy", "is not a CA"},

@@ -199,6 +199,7 @@ func TestAgainstRealAPIServer(t *testing.T) {
 		"deletes the role of the second identity of earlier builds": formerIdentity,
 		"says which certificate it requires":                        forbidden,
 		"changes nothing if one object is invalid":                  validation,
+		"refuses what Check refuses, and nothing else":              checked,
 		"forgets nothing when it is interrupted":                    interrupted,
 		"leaves objects of others":                                  foreign,
 		"keeps a namespace with objects of others":                  namespaceKept,
@@ -318,6 +319,23 @@ func validation(b bench) {
 	}
 	if b.configMap("default", "untouched") || b.configMap("kube-system", "inventory-validation") {
 		b.t.Error("something was changed")
+	}
+}
+
+// checked applies what TestCheck checks, as a dry run.
+func checked(b bench) {
+	applier, err := newApplier(b.config, "inventory-checked", slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for name, test := range checkCases() {
+		objects, err := Load([]string{directory(b.t, map[string]string{"a.yml": test.manifest})}, nil)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if err := applier.validate(b.t.Context(), objects); (err != nil) != (test.want != nil) {
+			b.t.Errorf("%s: the API server says %v, Check %q", name, err, test.want)
+		}
 	}
 }
 
