@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/tail"
 	"kubernetes-release/release/ociimage"
 )
 
@@ -22,10 +23,10 @@ const (
 	controllerPods  = "k8s-app=cloud-controller-manager"
 )
 
-// TestSoakCloudControllerImage changes a running cluster from the job cloud-controller-manager to pods and back. The
-// load balancer of a Service stays the same and forwards requests; what runs in pods initializes a new node, and
-// creates and deletes load balancers, as the job does. In the end the only control VM is lost, which alone could run
-// the pods.
+// TestSoakCloudControllerImage deploys a mistyped image, which fails at the first node. Then it changes the cluster
+// from the job cloud-controller-manager to pods and back. The load balancer of a Service stays the same and forwards
+// requests; what runs in pods initializes a new node, and creates and deletes load balancers, as the job does. In the
+// end the only control VM is lost, which alone could run the pods.
 func TestSoakCloudControllerImage(t *testing.T) {
 	l := soak(t)
 	l.ops, l.vars = []string{"ops-files/scale-workers.yml"}, []string{"worker_instances=0"}
@@ -34,6 +35,29 @@ func TestSoakCloudControllerImage(t *testing.T) {
 		t.Logf("%s: up %s", time.Now().UTC().Format(time.TimeOnly), what)
 		l.mustUp(t)
 	}
+	pods := &lab{
+		state: l.state, ops: slices.Concat(l.ops, []string{"ops-files/use-cloud-controller-image.yml"}),
+		vars: []string{
+			"worker_instances=1", "cloud_provider=aws", "cloud_config=''",
+			"cloud_controller_images={cloud-controller-manager: '" + controllerImage + "'}",
+		},
+	}
+	mistyped := badInput{
+		ops: jobProperty("kubelet", "post_start?/timeout", "3m"),
+		vars: []string{
+			"worker_instances=0", "cloud_controller_images={cloud-controller-manager: '" + controllerImage + "ed'}",
+		},
+		want: []string{
+			"post-start", "job kubelet", "Node ip-", "no cloud-controller-manager has initialized it yet",
+			controllerImage + "ed", "ImagePull",
+		},
+	}
+	out, err := pods.with(t, mistyped).up()
+	if err == nil {
+		t.Fatalf("it was deployed:\n%s", tail.Lines(out, endLines))
+	}
+	mistyped.check(t, out)
+
 	mustUp(l, "with the job")
 	host := l.createService(t, "before")
 	balancers := l.loadBalancers(t)
@@ -42,13 +66,6 @@ func TestSoakCloudControllerImage(t *testing.T) {
 	archive := controllerArchive(t)
 	if err := l.importImage(t.Context(), "control/0", archive); err != nil {
 		t.Fatal(err)
-	}
-	pods := &lab{
-		state: l.state, ops: slices.Concat(l.ops, []string{"ops-files/use-cloud-controller-image.yml"}),
-		vars: []string{
-			"worker_instances=1", "cloud_provider=aws", "cloud_config=''",
-			"cloud_controller_images={cloud-controller-manager: '" + controllerImage + "'}",
-		},
 	}
 	mustUp(pods, "with pods")
 	l.mustKubectl(

@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubernetes-release/internal/nodestatus"
 	"kubernetes-release/internal/nospace"
@@ -58,11 +63,39 @@ func Return(ctx context.Context, node object.Options, files Files, log *slog.Log
 	case errors.As(err, &none):
 		log.Info("not waiting for the node; post-deploy takes it back into service", "reason", err)
 	case errors.Is(err, nodestatus.ErrUninitialized):
-		return fmt.Errorf("%w%s%s", err, end(files.KubeletLog), end(newest(files.ControllerLogs)))
+		return fmt.Errorf("%w%s%s%s", err, waiting(ctx, node), end(files.KubeletLog), end(newest(files.ControllerLogs)))
 	case err != nil:
 		return fmt.Errorf("%w%s", err, end(files.KubeletLog))
 	}
 	return restore(ctx, node, files.Pending, log)
+}
+
+// waiting is why containers of the cloud's programs do not run in pods on this node, such as an image that cannot be
+// pulled, for an error. They have no log then.
+func waiting(ctx context.Context, node object.Options) string {
+	client, err := node.Client()
+	if err != nil {
+		return ""
+	}
+	pods, err := client.CoreV1().
+		Pods(metav1.NamespaceAll). // a kubelet may list those of its node
+		List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node.Name})
+	if err != nil {
+		return fmt.Sprintf("; its pods cannot be listed: %v", err)
+	}
+	var reasons string
+	for _, pod := range pods.Items {
+		for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+			reason := c.State.Waiting
+			if reason != nil && pod.Namespace == metav1.NamespaceSystem && strings.HasPrefix(pod.Name, "cloud-") {
+				reasons += fmt.Sprintf(
+					"; pod %s waits with the image %s: %s: %s", pod.Name, c.Image, reason.Reason,
+					cmp.Or(reason.Message, "no message"),
+				)
+			}
+		}
+	}
+	return reasons
 }
 
 // Finish takes the node back into service if Return could not, as post-deploy of kubelet does: when the first control

@@ -46,7 +46,8 @@ func TestReturnNamesWhyTheNodeIsNotReady(t *testing.T) {
 	}
 }
 
-// TestReturnNamesWhyTheNodeIsNotInitialized shows what the controller says, in the log that it wrote last.
+// TestReturnNamesWhyTheNodeIsNotInitialized shows what the controller says, in the log that it wrote last, or why it
+// has not started.
 func TestReturnNamesWhyTheNodeIsNotInitialized(t *testing.T) {
 	node := corev1.Node{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: "n"},
@@ -56,8 +57,30 @@ func TestReturnNamesWhyTheNodeIsNotInitialized(t *testing.T) {
 			LastHeartbeatTime: metav1.NewTime(time.Now().Add(time.Hour)),
 		}}},
 	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	pod := func(namespace, name string, state corev1.ContainerState) corev1.Pod {
+		return corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+				Image: "registry.example/controler:v1", State: state,
+			}}},
+		}
+	}
+	waits := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+		Reason: "ErrImagePull", Message: "failed to pull: not found",
+	}}
+	pods := corev1.PodList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"},
+		Items: []corev1.Pod{
+			pod("kube-system", "cloud-node-manager-1", corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}),
+			pod("kube-system", "coredns-1", waits), pod("other", "cloud-controller-manager-2", waits),
+		},
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/api/v1/pods" && r.URL.Query().Get("fieldSelector") == "spec.nodeName=n" {
+			_ = json.NewEncoder(w).Encode(pods)
+			return
+		}
 		_ = json.NewEncoder(w).Encode(node)
 	}))
 	defer server.Close()
@@ -91,8 +114,15 @@ func TestReturnNamesWhyTheNodeIsNotInitialized(t *testing.T) {
 	}
 	files.ControllerLogs = nil
 	err = Return(t.Context(), options, files, slog.New(slog.DiscardHandler))
-	if !errors.Is(err, nodestatus.ErrUninitialized) || strings.Contains(err.Error(), "The end of") {
+	if !errors.Is(err, nodestatus.ErrUninitialized) || strings.Contains(err.Error(), "The end of") ||
+		strings.Contains(err.Error(), "; pod ") {
 		t.Errorf("got %v, want the taint alone", err)
+	}
+	pods.Items = append(pods.Items, pod("kube-system", "cloud-controller-manager-1", waits))
+	err = Return(t.Context(), options, files, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.HasSuffix(err.Error(), "; pod cloud-controller-manager-1 waits with the image "+
+		"registry.example/controler:v1: ErrImagePull: failed to pull: not found") {
+		t.Errorf("got %v, want the image that cannot be pulled", err)
 	}
 }
 
