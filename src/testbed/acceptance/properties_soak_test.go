@@ -7,12 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"gopkg.in/yaml.v3"
 )
 
-// changedProperties are other values of all properties of two jobs of a node, in YAML.
+// changedProperties are other values of the properties of two jobs of a node, in YAML.
 var changedProperties = map[string]map[string]string{
 	"kubelet": {
 		"labels":                       "{example.com/disk: ssd}",
@@ -44,30 +43,43 @@ var changedProperties = map[string]map[string]string{
 		"sysctls":                      "{net.core.somaxconn: 5120}",
 		"log_level":                    "3",
 		"extra_args":                   "{registry-burst: 20}",
-		"config": "{cpuManagerPolicy: static, topologyManagerPolicy: best-effort, memoryManagerPolicy: Static, " +
+		"config": "{cpuManagerPolicy: static, reservedSystemCPUs: '0', topologyManagerPolicy: best-effort, " +
+			"topologyManagerScope: pod, memoryManagerPolicy: Static, " +
 			"reservedMemory: [{numaNode: 0, limits: {memory: 256Mi}}]}",
 	},
 	"containerd": {
-		"registry.mirrors": "{registry.example: [https://mirror.example]}",
-		"proxy.http_proxy": "http://127.0.0.1:9",
-		"proxy.no_proxy":   "[.internal]",
-		"log_level":        "debug",
+		"registry.ca":          "((tls_kube_proxy.ca))",
+		"registry.config_path": "/var/vcap/data/certs.d",
+		"proxy.http_proxy":     "http://127.0.0.1:9",
+		"proxy.https_proxy":    "http://127.0.0.1:9",
+		"proxy.no_proxy":       "[.internal]",
+		"runtimes":             "{other: /var/vcap/packages/containerd/bin/runc}",
+		"config":               "{io.containerd.cri.v1.runtime: {device_ownership_from_security_context: true}}",
+		"log_level":            "debug",
 	},
 }
 
-// unchangedProperties are those that a lab needs as they are, and those that have tests of their own.
-var unchangedProperties = map[string][]string{
-	"kubelet": {"tls.ca", "join.secret", "fail_swap_on", "fail_cgroup_v1", "cgroup_root"},
+// unchangedProperties are the others, with the reason.
+var unchangedProperties = map[string]map[string]string{
+	"kubelet": {
+		"tls.ca": "TestSoakRotation", "join.secret": "is also a property of kubelet-csr-approver",
+		"fail_swap_on": "as the machine is", "fail_cgroup_v1": "as the machine is",
+		"cgroup_root": "a change requires another VM",
+	},
 	"containerd": {
-		"cgroup_driver", "restrict_oom_score_adj", "oom_score", "registry.ca", "registry.config_path",
-		"proxy.https_proxy", "runtimes", "extra_args", "config",
+		"cgroup_driver":          "a change requires another VM",
+		"restrict_oom_score_adj": "as the machine is", "oom_score": "as the machine is",
+		"registry.mirrors": "excludes registry.config_path; checkProxyAndMirror changes it",
+		"extra_args":       "containerd has no other flags than help and version",
 	},
 }
 
 // TestSoakProperties changes the properties of a running node, which all say that this works at any time, and takes the
-// changes back. What kubelet and containerd wrote with the other values must not keep them from starting.
+// changes back. What kubelet and containerd wrote with the other values must not keep them from starting. The worker is
+// there so that the control VM is drained.
 func TestSoakProperties(t *testing.T) {
 	l := soak(t)
+	l.ops, l.vars = workerOps, []string{"worker_instances=1"}
 	var changes strings.Builder
 	for _, job := range slices.Sorted(maps.Keys(changedProperties)) {
 		checkNames(t, job)
@@ -76,13 +88,13 @@ func TestSoakProperties(t *testing.T) {
 			changes.WriteString(jobProperty(job, path+"?", changedProperties[job][name]))
 		}
 	}
-	l.deploy(t)
-	l.checkGuaranteedPod(t)
 	plain, changed := l.ops, l.with(t, badInput{ops: changes.String()}).ops
-	for _, ops := range [][]string{changed, plain} {
+	pod := ""
+	for i, ops := range [][]string{plain, changed, plain} {
 		l.ops = ops
 		l.deploy(t)
-		l.checkGuaranteedPod(t)
+		pod = l.checkGuaranteedPod(t, pod, i == 1)
+		l.checkBlockVolume(t, i == 1)
 	}
 }
 
@@ -97,7 +109,8 @@ func checkNames(t *testing.T, job string) {
 	if err := yaml.Unmarshal(text, &spec); err != nil {
 		t.Fatal(err)
 	}
-	known := slices.Concat(slices.Collect(maps.Keys(changedProperties[job])), unchangedProperties[job])
+	known := slices.Collect(maps.Keys(changedProperties[job]))
+	known = slices.AppendSeq(known, maps.Keys(unchangedProperties[job]))
 	for name := range spec.Properties {
 		if !slices.Contains(known, name) {
 			t.Errorf("the test does not change the property %s of job %s", name, job)
@@ -108,22 +121,34 @@ func checkNames(t *testing.T, job string) {
 	}
 }
 
-// checkGuaranteedPod runs a pod that has a processor of its own where kubelet assigns them.
-func (l *lab) checkGuaranteedPod(t *testing.T) {
+// checkGuaranteedPod returns the pod that is there during the next deploy, with a processor of its own if kubelet
+// assigns them. That of the previous deploy was drained.
+func (l *lab) checkGuaranteedPod(t *testing.T, previous string, exclusive bool) string {
 	t.Helper()
-	const pod = "pod/guaranteed"
-	l.mustKubectl(t, strings.ReplaceAll(`
-apiVersion: v1
-kind: Pod
+	l.mustKubectl(t, strings.NewReplacer("IMAGE", l.smokeImage(t), "NODE", l.identity(t, "control/0").Name).Replace(`
+apiVersion: apps/v1
+kind: Deployment
 metadata: {name: guaranteed}
 spec:
-  terminationGracePeriodSeconds: 1
-  containers:
-  - name: main
-    image: IMAGE
-    resources: {limits: {cpu: 1, memory: 64Mi}}
-`, "IMAGE", l.smokeImage(t)), "apply", "-f", "-")
-	l.mustKubectl(t, "", "wait", "--for=condition=Ready", "--timeout=3m", pod)
-	t.Logf("state of processors: %s", l.ssh(t, "control/0", "cat", "/var/vcap/data/kubelet/cpu_manager_state"))
-	l.mustKubectl(t, "", "delete", pod, "--timeout="+time.Minute.String())
+  selector: {matchLabels: {app: guaranteed}}
+  template:
+    metadata: {labels: {app: guaranteed}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      nodeSelector: {kubernetes.io/hostname: NODE}
+      containers:
+      - name: main
+        image: IMAGE
+        resources: {limits: {cpu: 1, memory: 64Mi}}
+`), "apply", "-f", "-")
+	l.mustKubectl(t, "", "rollout", "status", "deployment/guaranteed", "--timeout=100s")
+	pods := l.mustKubectl(t, "", "get", "pods", "-l", "app=guaranteed", "-o", "name")
+	if strings.Contains(pods, "\n") || pods == previous {
+		t.Errorf("after the deploy the pods are %q, before it %q: want one that is new", pods, previous)
+	}
+	state := l.ssh(t, "control/0", "cat", "/var/vcap/data/kubelet/cpu_manager_state")
+	if strings.Contains(state, `"entries":{`) != exclusive {
+		t.Errorf("processors of its own: want %t, kubelet's state is %s", exclusive, state)
+	}
+	return pods
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -300,6 +301,35 @@ esac`)
 	}
 	if _, err := os.Stat(filepath.Join(root, "data/kubelet/kubeconfig")); err != nil {
 		t.Errorf("after pre-start and start of a kubelet that ran: %v", err)
+	}
+}
+
+// TestAllocationHasItsSettings: with another value of one of these kubelet does not start unless its state is removed,
+// with another value of others it does.
+func TestAllocationHasItsSettings(t *testing.T) {
+	want := values{
+		"config": values{
+			"cpuManagerPolicy": "static", "cpuManagerPolicyOptions": values{"full-pcpus-only": "true"},
+			"featureGates": values{"InPlacePodVerticalScaling": false}, "memoryManagerPolicy": "Static",
+			"reservedMemory":     []any{values{"numaNode": 0.0, "limits": values{"memory": "512Mi"}}},
+			"reservedSystemCPUs": "0", "topologyManagerPolicy": "restricted", "topologyManagerScope": "pod",
+			"topologyManagerPolicyOptions": values{"prefer-closest-numa-nodes": "true"},
+		},
+		"extra_args": values{
+			"cpu-manager-policy": "static", "cpu-manager-policy-options": "full-pcpus-only=true",
+			"feature-gates": "InPlacePodVerticalScaling=false", "memory-manager-policy": "Static",
+			"reserved-cpus": "0", "reserved-memory": "0:memory=512Mi", "topology-manager-policy": "restricted",
+			"topology-manager-policy-options": "prefer-closest-numa-nodes=true", "topology-manager-scope": "pod",
+		},
+		"kube_reserved": values{"cpu": "200m"}, "system_reserved": values{"cpu": "1"},
+	}
+	given := merge(want, values{
+		"config": values{"serializeImagePulls": false}, "extra_args": values{"registry-burst": 20}, "max_pods": 50,
+		"kube_reserved": values{"memory": "1Gi"}, "system_reserved": values{"memory": "1Gi"},
+	})
+	files := mustRender(t, "kubelet", inputFor(t, "kubelet").with(given))
+	if got := decode[values](t, files["config/allocation.json"]); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v\nwant %v", got, want)
 	}
 }
 
