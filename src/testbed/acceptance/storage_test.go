@@ -50,6 +50,20 @@ func (l *lab) checkVolumes(t *testing.T) {
 	l.checkVolumesOfTheCloud(t, id)
 }
 
+// checkBlockVolume has a pod that is not root write to a raw block volume. It may only if containerd gives it the
+// device.
+func (l *lab) checkBlockVolume(t *testing.T, writable bool) {
+	t.Helper()
+	v := &volumes{lab: l, image: l.smokeImage(t)}
+	v.apply(t, "block.yml", map[string]string{"NODE": l.identity(t, "control/0").Name})
+	l.mustKubectl(t, "", "wait", "--for=condition=Ready", "--timeout=100s", "pod/block")
+	out, err := l.kubectl(t, "", "exec", "block", "--", "/smoke-server", "store", "/dev/data", "text")
+	if writable != (err == nil) || !writable && !strings.Contains(out, "permission denied") {
+		t.Errorf("a pod that is not root writes to its device: want %t, got %v\n%s", writable, err, out)
+	}
+	l.mustKubectl(t, "", "delete", "pod/block", "pvc/block", "--timeout=100s")
+}
+
 // checkVolumesOfTheCloud expects that the cloud has no volumes but these, and no snapshots, and that no volume was used
 // by two machines.
 func (l *lab) checkVolumesOfTheCloud(t *testing.T, want ...string) {
