@@ -83,6 +83,7 @@ bump kubernetes k8s.io/kubernetes
 bump kubernetes sigs.k8s.io/metrics-server
 bump etcd go.etcd.io/etcd/server/v3 go.etcd.io/etcd/etcdctl/v3 go.etcd.io/etcd/etcdutl/v3
 bump containerd github.com/containerd/containerd/v2
+bump cri-tools sigs.k8s.io/cri-tools
 bump runc github.com/opencontainers/runc
 bump cni-plugins github.com/containernetworking/plugins
 bump flannel github.com/flannel-io/flannel

@@ -74,7 +74,7 @@ func (b Builder) Packages() []Package {
 		of("cinder-csi-plugin", "cinder-csi-plugin"),
 		withManifests(of("csi", "csi")),
 		withManifests(of("aws-load-balancer-controller", "aws-load-balancer-controller")),
-		of("containerd", "containerd", "runc"),
+		of("containerd", "containerd", "runc", "cri-tools"),
 		of("etcd", "etcd"),
 		of("flannel", "flannel"),
 		of("network-policy", "network-policy"),

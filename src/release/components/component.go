@@ -215,6 +215,11 @@ func All() []Component {
 			Variables: map[string]string{"github.com/containerd/containerd/v2/version.Version": "{version}"},
 		},
 		{
+			Name: "cri-tools", Pin: "cri-tools", Module: "sigs.k8s.io/cri-tools",
+			Binaries:  []Binary{{"crictl", "sigs.k8s.io/cri-tools/cmd/crictl"}},
+			Variables: map[string]string{"sigs.k8s.io/cri-tools/pkg/version.Version": "{version}"},
+		},
+		{
 			Name: "etcd", Pin: "etcd", Module: "go.etcd.io/etcd/server/v3",
 			Binaries: []Binary{{"etcd", "."}},
 			Links:    []string{"etcdctl", "etcdutl"},

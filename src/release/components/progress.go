@@ -15,6 +15,7 @@ var usualSeconds = map[string]float64{
 	"flannel":                  95,
 	"coredns":                  75,
 	"containerd":               65,
+	"cri-tools":                35,
 	"csi":                      190,
 	"etcd":                     35,
 	"runc":                     25,

@@ -72,17 +72,20 @@ func TestLoadBalancerForwardsRequests(t *testing.T) {
 	}
 }
 
-// TestLoginShells use kubectl and ctr as they are.
+// TestLoginShells use kubectl, ctr and crictl as they are.
 func TestLoginShells(t *testing.T) {
 	l := deployed(t)
-	const script = "kubectl get nodes -o name; ctr containers ls -q 2>/dev/null | wc -l"
-	out := l.ssh(t, "control/0", "bash", "--login", "-c", script)
-	var node string
-	var containers int
-	_, err := fmt.Sscan(out, &node, &containers)
-	if err != nil || !strings.HasPrefix(node, "node/") || containers == 0 {
-		t.Errorf("a login shell of root says %q, want a node and a number of containers: %v", out, err)
-	}
+	const script = "kubectl get nodes -o name; ctr containers ls -q 2>/dev/null | wc -l; crictl pods -q | wc -l"
+	waitFor(t, 2*time.Minute, "a login shell of root knows the node, containers and pods", func() error {
+		out := l.ssh(t, "control/0", "bash", "--login", "-c", script)
+		var node string
+		var containers, pods int
+		_, _ = fmt.Sscan(out, &node, &containers, &pods)
+		if !strings.HasPrefix(node, "node/") || containers == 0 || pods == 0 {
+			return fmt.Errorf("it says %q, want a node and numbers of containers and pods", out)
+		}
+		return nil
+	})
 }
 
 func TestUnchangedDeployRestartsNoProcess(t *testing.T) {

@@ -41,6 +41,7 @@ var upstreamPrograms = []struct {
 		"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
 		"github.com/containerd/containerd/v2/cmd/ctr",
 	}},
+	{pin: "cri-tools", packages: []string{"sigs.k8s.io/cri-tools/cmd/crictl"}},
 	{pin: "runc", packages: []string{"github.com/opencontainers/runc"}, cgo: true, tags: "seccomp"},
 	{
 		pin:      "etcd",

@@ -324,6 +324,12 @@ func validation(b bench) {
 
 // checked applies what TestCheck checks, as a dry run.
 func checked(b bench) {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}} // which pods require
+	if _, err := b.client.CoreV1().ServiceAccounts("default").Create(
+		b.t.Context(), account, metav1.CreateOptions{},
+	); err != nil && !apierrors.IsAlreadyExists(err) {
+		b.t.Fatal(err)
+	}
 	applier, err := newApplier(b.config, "inventory-checked", slog.New(slog.DiscardHandler))
 	if err != nil {
 		b.t.Fatal(err)
