@@ -132,7 +132,7 @@ func (b *bed) simulate() {
 	)
 	b.must(err)
 	// After a test, csi-sanity deletes each volume and snapshot several times. EC2 permits that once, while they have a
-	// tag (docs/decisions/0028-tag-condition-on-deletions.md).
+	// tag (docs/decisions/0014-storage-on-the-host.md).
 	policy.Statement = append(policy.Statement, iampolicy.Statement{
 		Sid: "DeleteAgain", Effect: "Allow", Resource: []string{"*"},
 		Action: []string{"ec2:DeleteVolume", "ec2:DeleteSnapshot", "ec2:DetachVolume"},

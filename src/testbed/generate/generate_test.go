@@ -63,6 +63,37 @@ func TestPartsAreBetweenTheirMarkers(t *testing.T) {
 	}
 }
 
+func TestSectionOfAJob(t *testing.T) {
+	dir := t.TempDir()
+	spec := strings.Join([]string{
+		"description: Signs.",
+		"provides: [{name: a, type: a}]",
+		"properties:",
+		"  tls.client.ca: {description: CA of tls.client.}",
+		"  tls.client.certificate: {description: Certificate of the job.}",
+		"  tls.client.private_key: {description: Private key of tls.client.certificate.}",
+		"  tls.server.private_key: {description: 'Private key of tls.server.certificate. Only this job has it.'}",
+		"  gone: {description: 'Removed, and refused if it is set. Nothing replaces it.'}",
+		"  level: {description: Verbosity., default: 2}",
+	}, "\n")
+	if err := os.MkdirAll(filepath.Join(dir, "jobs", "job"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "jobs", "job", "spec"), []byte(spec), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := documentJob(&tree{root: dir}, "job")
+	want := "\n## job\n\nSigns.\n\n" +
+		"| Property | Default | Description |\n|---|---|---|\n" +
+		"| `tls.client.ca`<br>`tls.client.certificate`<br>`tls.client.private_key` |  | " +
+		"CA of tls.client.<br>Certificate of the job. |\n" +
+		"| `tls.server.private_key` |  | Private key of tls.server.certificate. Only this job has it. |\n" +
+		"| `level` | `2` | Verbosity. |\n"
+	if err != nil || got != want {
+		t.Errorf("%v: got\n%s\nwant\n%s", err, got, want)
+	}
+}
+
 func TestFlagsOfHelp(t *testing.T) {
 	known := flagsOf(strings.Join([]string{
 		"Flags:",

@@ -15,41 +15,38 @@ import (
 type specFile struct {
 	Description string    `yaml:"description"`
 	Properties  yaml.Node `yaml:"properties"`
-	Provides    []specLink
-	Consumes    []specLink
-}
-
-type specLink struct {
-	Name, Type string
-	Optional   bool
-	Properties []string
 }
 
 const propertiesIntroduction = `# Properties
 
-All jobs with their links and properties, in the order of their specs, from which this page is generated. Properties are
-set in the manifest, in ` + "`instance_groups/name=GROUP/jobs/name=JOB/properties`" + `, best by an ops-file. ` +
-	`A deploy with
-a value that is not allowed is refused before any VM changes, and a misspelled property has no effect: the Director
-ignores it. Structured values are shown in one line, as JSON.
+All jobs with their properties, in the order of their specs, from which this page is generated. The specs also have
+the links of a job, which the Director connects. Properties are set in the manifest, in
+` + "`instance_groups/name=GROUP/jobs/name=JOB/properties`" + `, best by an ops-file. A deploy with a value that is not
+allowed is refused before any VM changes. A misspelled property has no effect: the Director ignores it. Structured
+values are shown in one line, as JSON.
 `
 
 // properties writes docs/properties.md from the specs.
 func properties(t *tree) error {
 	var page strings.Builder
 	page.WriteString(propertiesIntroduction)
+	none := []string{"Jobs", "without", "properties:"}
 	for _, job := range t.jobs {
 		text, err := documentJob(t, job.Name)
 		if err != nil {
 			return err
 		}
+		if text == "" {
+			none = append(none, "`"+job.Name+"`,")
+		}
 		page.WriteString(text)
 	}
+	page.WriteString("\n" + strings.TrimSuffix(wrapped(none, "", 120), ",") + ".\n")
 	t.write("docs/properties.md", page.String())
 	return nil
 }
 
-// documentJob returns a job's section.
+// documentJob returns a job's section, "" if the job has no properties.
 func documentJob(t *tree, job string) (string, error) {
 	text, err := t.read("jobs/" + job + "/spec")
 	if err != nil {
@@ -59,47 +56,72 @@ func documentJob(t *tree, job string) (string, error) {
 	if err := yaml.Unmarshal([]byte(text), &spec); err != nil {
 		return "", fmt.Errorf("%s: %w", job, err)
 	}
+	rows, err := rowsOf(job, spec.Properties.Content)
+	if err != nil || len(rows) == 0 {
+		return "", err
+	}
 	var section strings.Builder
 	fmt.Fprintf(&section, "\n## %s\n\n%s\n", job, prose(spec.Description))
-	if len(spec.Provides)+len(spec.Consumes) > 0 {
-		section.WriteString("\n")
+	section.WriteString("\n| Property | Default | Description |\n|---|---|---|\n")
+	for _, r := range rows {
+		fmt.Fprintf(&section, "| `%s` | %s | %s |\n", strings.Join(r.names, "`<br>`"), r.initial, r.text)
 	}
-	writeLinks(&section, "Provides", spec.Provides)
-	writeLinks(&section, "Consumes", spec.Consumes)
+	return section.String(), nil
+}
+
+// rowsOf returns the rows of a job's table. The content has names and declarations by turns.
+func rowsOf(job string, content []*yaml.Node) ([]row, error) {
 	mandatory := Leaves(Required[job], "")
-	content := spec.Properties.Content
-	if len(content) > 0 {
-		section.WriteString("\n| Property | Default | Description |\n|---|---|---|\n")
-	}
+	var rows []row
 	for i := 0; i+1 < len(content); i += 2 {
 		name, declaration := content[i].Value, content[i+1]
 		// A required property of a map is listed by its leaves.
 		needed := slices.ContainsFunc(mandatory, func(path string) bool {
 			return path == name || strings.HasPrefix(path, name+".")
 		})
-		row, err := propertyRow(name, declaration, needed)
+		r, err := propertyRow(name, declaration, needed)
 		if err != nil {
-			return "", fmt.Errorf("%s: property %s: %w", job, name, err)
+			return nil, fmt.Errorf("%s: property %s: %w", job, name, err)
 		}
-		section.WriteString(row)
+		if strings.HasPrefix(r.text, "Removed, and refused") {
+			continue // the message of the template says what to do
+		}
+		if last := len(rows) - 1; last >= 0 && rows[last].isPartWith(r) {
+			rows[last].add(r)
+		} else {
+			rows = append(rows, r)
+		}
 	}
-	return section.String(), nil
+	return rows, nil
 }
 
-func writeLinks(section *strings.Builder, verb string, links []specLink) {
-	for _, link := range links {
-		fmt.Fprintf(section, "* %s the link `%s` of type `%s`", verb, link.Name, link.Type)
-		if link.Optional {
-			section.WriteString(", if there is one")
-		}
-		if len(link.Properties) > 0 {
-			fmt.Fprintf(section, ", with `%s`", strings.Join(link.Properties, "`, `"))
-		}
-		section.WriteString(".\n")
+// row is a row of a table: one property, or those of one certificate.
+type row struct {
+	names         []string
+	initial, text string
+}
+
+// ofCertificate matches the names of a CA, a certificate and its key. The first group is what they belong to.
+var ofCertificate = regexp.MustCompile(`^(.+)\.(ca|certificate|private_key)$`)
+
+// isPartWith says whether a property belongs to the certificate of this row.
+func (r row) isPartWith(other row) bool {
+	m, of := ofCertificate.FindStringSubmatch(r.names[0]), ofCertificate.FindStringSubmatch(other.names[0])
+	return m != nil && of != nil && m[1] == of[1] && r.initial == other.initial
+}
+
+// ofKey is the description of a key that says no more than its name.
+var ofKey = regexp.MustCompile(`^Private key of [a-z_.]+\.certificate\.$`)
+
+// add adds a property of the certificate.
+func (r *row) add(other row) {
+	r.names = append(r.names, other.names...)
+	if !ofKey.MatchString(other.text) {
+		r.text += "<br>" + other.text
 	}
 }
 
-func propertyRow(name string, declaration *yaml.Node, needed bool) (string, error) {
+func propertyRow(name string, declaration *yaml.Node, needed bool) (row, error) {
 	var initial, text string
 	var err error
 	if description := field(declaration, "description"); description != nil {
@@ -107,7 +129,7 @@ func propertyRow(name string, declaration *yaml.Node, needed bool) (string, erro
 	}
 	if value := field(declaration, "default"); value != nil {
 		if initial, err = code(value); err != nil {
-			return "", err
+			return row{}, err
 		}
 	} else if needed {
 		initial = "**required**"
@@ -115,11 +137,11 @@ func propertyRow(name string, declaration *yaml.Node, needed bool) (string, erro
 	if value := field(declaration, "example"); value != nil {
 		example, err := code(value)
 		if err != nil {
-			return "", err
+			return row{}, err
 		}
 		text += "<br>Example: " + example
 	}
-	return fmt.Sprintf("| `%s` | %s | %s |\n", name, initial, text), nil
+	return row{[]string{name}, initial, text}, nil
 }
 
 // paragraph is where a description begins a new paragraph, or a list's next item.
