@@ -62,7 +62,7 @@ var changedProperties = map[string]map[string]string{
 // unchangedProperties are the others, with the reason.
 var unchangedProperties = map[string]map[string]string{
 	"kubelet": {
-		"tls.ca": "TestSoakRotation", "join.secret": "is also a property of kubelet-csr-approver",
+		"tls.ca": "TestSoakRotation", "join.secret": "is also a property of node-controller",
 		"fail_swap_on": "as the machine is", "fail_cgroup_v1": "as the machine is",
 		"cgroup_root": "a change requires another VM",
 	},
