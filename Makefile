@@ -10,8 +10,10 @@ BIN := bin
 # What `make up` deploys; OPS and VARS add to it: OPS="a.yml b.yml" VARS="k=v k=v" make up
 OPS_FILES := ops-files/single-vm.yml ops-files/aws.yml ops-files/lab.yml ops-files/lab-aws.yml
 LAB_ARGUMENTS := $(foreach file,$(OPS_FILES) $(OPS),-o $(file)) $(foreach variable,$(VARS),-v $(variable))
-# Targets that deploy in a lab.
-IN_LABS := up test test-lab test-programs test-acceptance test-first-cluster soak cis conformance gateway-conformance csi-sanity
+# Targets that deploy in a lab, or create its VMs.
+IN_LABS := up test test-lab test-programs test-acceptance test-first-cluster soak cis conformance gateway-conformance csi-sanity \
+  bench bench-deploy bench-updates bench-sizes bench-restore bench-faults bench-storage bench-pods bench-drill pictures \
+  picture-of-dashboard
 # Tests that start real programs find them here.
 PROGRAMS := KUBERNETES_BIN_DIR=$(CURDIR)/$(BUILD)/components/kubernetes/bin ETCD_BIN=$(CURDIR)/$(BUILD)/components/etcd/bin/etcd \
   AWS_CLOUD_CONTROLLER_MANAGER_BIN=$(CURDIR)/$(BUILD)/components/cloud-provider-aws/bin/aws-cloud-controller-manager \

@@ -281,6 +281,7 @@ func TestTargetsHaveWhatTheyRun(t *testing.T) {
 				"ci/setup.sh busybox-static", "ci/prometheus.sh prometheus", "PROMETHEUS_BIN=", "^TestSoakMonitoring$",
 			},
 		},
+		{[]string{"soak", candidate}, []string{"ci/setup.sh qemu-system-x86 debootstrap", "-run '.' ./debian"}},
 		{[]string{"test-first-cluster", candidate}, []string{"ci/setup.sh busybox-static", "./firstcluster"}},
 		{[]string{"test-programs", candidate}, []string{".build/bin/components", "ci/setup.sh rsyslog"}},
 	} {
@@ -303,6 +304,52 @@ func TestTargetsHaveWhatTheyRun(t *testing.T) {
 	command.Dir = root
 	if out, err := command.CombinedOutput(); err == nil || !strings.Contains(string(out), "leave CANDIDATE out") {
 		t.Errorf("bench-size with a tarball that was built before: %v\n%s", err, out)
+	}
+}
+
+// TestMachineIsLookedAtFirst: what the machine lacks for a lab is said before anything is installed or built. Of the
+// targets that need the lab's program, make down must also work where no lab can run, and test-systemd has its lab in
+// QEMU.
+func TestMachineIsLookedAtFirst(t *testing.T) {
+	// Make runs recipes that call make also with -n, so it has a directory of its own, and programs that do nothing.
+	const nothing = "#!/bin/bash\n"
+	dir := t.TempDir()
+	for path, text := range map[string]string{
+		"Makefile": read(t, "Makefile"), "ci/slowest.sh": nothing, ".build/bin/bench": nothing,
+	} {
+		path = filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	targets := []string{"test", "csi-sanity", "gateway-conformance", "storage-conformance"}
+	needLab := regexp.MustCompile(`(?m)^([a-z-]+):[^#=\n]* lab\b`)
+	for _, m := range needLab.FindAllStringSubmatch(read(t, "Makefile"), -1) {
+		targets = append(targets, m[1])
+	}
+	if len(targets) < 20 {
+		t.Errorf("found the targets %q alone", targets)
+	}
+	builds := regexp.MustCompile(`ci/setup\.sh|ci/go-build\.sh|bin/components`)
+	for _, target := range targets {
+		command := exec.Command("make", "-n", target)
+		command.Dir = dir
+		out, err := command.CombinedOutput()
+		if err != nil {
+			t.Fatalf("make %s: %v\n%s", target, err, out)
+		}
+		first := builds.FindIndex(out)
+		if first == nil {
+			t.Errorf("make %s builds nothing:\n%s", target, out)
+			continue
+		}
+		want := target != "down" && target != "test-systemd"
+		if strings.Contains(string(out[:first[0]]), "go run ./cmd/machine") != want {
+			t.Errorf("make %s looks at the machine first: %t, want %t:\n%s", target, !want, want, out[:first[1]])
+		}
 	}
 }
 
