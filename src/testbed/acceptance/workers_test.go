@@ -2,6 +2,7 @@ package acceptance
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -141,8 +142,20 @@ func (l *lab) nodes(t *testing.T, want int) []string {
 	return names
 }
 
-// checkUserNamespace runs a pod whose root is another user on the node.
+// checkUserNamespace runs a pod whose root is another user on the node. Its token is on a tmpfs, whose users only later
+// kernels than Debian 12's can map.
 func (l *lab) checkUserNamespace(t *testing.T) {
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(string(release), "%d.%d", &major, &minor); err != nil {
+		t.Fatalf("version of the kernel %q: %v", release, err)
+	}
+	if major < 6 || major == 6 && minor < 3 {
+		t.Skipf("pods with hostUsers: false require Linux 6.3, and this is %s", release)
+	}
 	l.mustKubectl(
 		t,
 		"",
