@@ -32,6 +32,7 @@ func debian() map[string]string {
 	files := map[string]string{
 		"proc/self/mountinfo":                        debianMounts,
 		"proc/self/status":                           allCapabilities,
+		"proc/self/uid_map":                          "         0          0 4294967295\n",
 		"proc/cmdline":                               "BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro quiet",
 		"proc/meminfo":                               "MemTotal: 16000000 kB\nMemAvailable: 12000000 kB\n",
 		"proc/swaps":                                 "Filename Type Size Used Priority\n",
@@ -126,6 +127,24 @@ func TestProblems(t *testing.T) {
 		"an unprivileged container": {
 			files: replace(status, "000001ffffffffff", "00000000a80425fb"),
 			want:  []string{"root lacks CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_SYS_PTRACE, as in", "--privileged"},
+		},
+		"an unprivileged container of Docker": {
+			files: func(files map[string]string) {
+				replace(status, "000001ffffffffff", "00000000a80425fb")(files)
+				replace(mounts, "/sys rw,", "/sys ro,")(files)
+				replace(mounts, "/sys/fs/cgroup rw,", "/sys/fs/cgroup ro,")(files)
+				files[mounts] += "50 23 0:21 /sys /proc/sys ro,nosuid,nodev,noexec,relatime - proc proc rw\n"
+				files["sys/fs/cgroup/cgroup.type"] = "domain\n"
+				without("dev/loop-control")(files)
+			},
+			want: []string{"root lacks CAP_NET_ADMIN", "use a VM", "--privileged --cgroupns=host"},
+		},
+		"a rootless container": {
+			files: func(files map[string]string) {
+				files["proc/self/uid_map"] = "         0       1000          1\n         1     100000      65536\n"
+				without("dev/loop-control")(files)
+			},
+			want: []string{"root is another user outside", "use a VM", "--privileged"},
 		},
 		"an unprivileged container that hides processes": {
 			files: func(files map[string]string) {

@@ -15,10 +15,14 @@ const (
 
 // Problems lists what keeps a lab from running on the machine, and what to do. Notes are what need not.
 func (m Machine) Problems() (problems, notes []string) {
-	for _, check := range []func() []string{
-		m.wrongPlatform, m.missingPrivileges, m.missingNamespaces, m.readOnlyMounts, m.unusableGroups,
-		m.unusableCheckout, m.missingRoom, m.missingModules, m.missingDevices,
-	} {
+	checks := []func() []string{
+		m.wrongPlatform, m.missingPrivileges, m.missingNamespaces, m.unusableCheckout, m.missingRoom, m.missingModules,
+	}
+	// A container without privileges lacks these too, and the remedy is the same.
+	if m.UserID != 0 || !m.inUserNamespace() && len(m.missingCapabilities()) == 0 {
+		checks = append(checks, m.readOnlyMounts, m.unusableGroups, m.missingDevices)
+	}
+	for _, check := range checks {
 		problems = append(problems, check()...)
 	}
 	if strings.Contains(strings.ToLower(m.read("/proc/sys/kernel/osrelease")), "microsoft") {
@@ -47,6 +51,31 @@ func (m Machine) missingPrivileges() []string {
 		return []string{"no process can trace another (kernel.yama.ptrace_scope is 3): remove that from " +
 			"/etc/sysctl.d, and reboot"}
 	}
+	if m.inUserNamespace() {
+		return []string{"root is another user outside of this user namespace, as in a rootless container: use a VM, " +
+			"or start the container as the machine's root, with --privileged --cgroupns=host"}
+	}
+	missing := m.missingCapabilities()
+	if len(missing) == 0 {
+		return nil
+	}
+	hidden := ""
+	for option := range strings.SplitSeq(m.mountOf("/proc").VFSOptions, ",") {
+		if value, ok := strings.CutPrefix(option, "hidepid="); ok && value != "0" && value != "off" {
+			hidden = ", and /proc hides processes (hidepid=" + value + ")"
+		}
+	}
+	return []string{fmt.Sprintf("root lacks %s%s, as in a container without privileges: use a VM, or start the "+
+		"container with --privileged --cgroupns=host", strings.Join(missing, ", "), hidden)}
+}
+
+// inUserNamespace says that this is not the user namespace of the machine, which alone has all users.
+func (m Machine) inUserNamespace() bool {
+	users := strings.Fields(m.read("/proc/self/uid_map"))
+	return len(users) > 0 && !slices.Equal(users, []string{"0", "0", "4294967295"})
+}
+
+func (m Machine) missingCapabilities() []string {
 	var missing []string
 	for capability, name := range map[int]string{
 		capNetAdmin: "CAP_NET_ADMIN", capSysChroot: "CAP_SYS_CHROOT", capSysPtrace: "CAP_SYS_PTRACE",
@@ -56,18 +85,8 @@ func (m Machine) missingPrivileges() []string {
 			missing = append(missing, name)
 		}
 	}
-	if len(missing) == 0 {
-		return nil
-	}
 	slices.Sort(missing)
-	hidden := ""
-	for option := range strings.SplitSeq(m.mountOf("/proc").VFSOptions, ",") {
-		if value, ok := strings.CutPrefix(option, "hidepid="); ok && value != "0" && value != "off" {
-			hidden = ", and /proc hides processes (hidepid=" + value + ")"
-		}
-	}
-	return []string{fmt.Sprintf("root lacks %s%s, as in a container without privileges: use a VM, or start the "+
-		"container with --privileged", strings.Join(missing, ", "), hidden)}
+	return missing
 }
 
 func (m Machine) missingNamespaces() []string {
