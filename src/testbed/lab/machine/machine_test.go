@@ -245,6 +245,7 @@ func TestSettings(t *testing.T) {
 		"a stock Debian 12": {
 			variables: "map[lab_containerd_oom_score:-999 lab_fail_cgroup_v1:true lab_fail_swap_on:true " +
 				"lab_restrict_oom_score_adj:false]",
+			notes: []string{"cgroup_driver: cgroupfs"},
 		},
 		"cgroup v1, swap, and a container's capabilities": {
 			change: func(files map[string]string) {
@@ -254,7 +255,7 @@ func TestSettings(t *testing.T) {
 			},
 			variables: "map[lab_containerd_oom_score:0 lab_fail_cgroup_v1:false lab_fail_swap_on:false " +
 				"lab_restrict_oom_score_adj:true]",
-			notes: []string{"fail_cgroup_v1: false", "fail_swap_on: false", "oom_score: 0"},
+			notes: []string{"cgroup_driver: cgroupfs", "fail_cgroup_v1: false", "fail_swap_on: false", "oom_score: 0"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,13 +2,14 @@ package machine
 
 import "strings"
 
-// Settings are the variables of ops-files/lab.yml: production's values, except for what the machine lacks. Each note
-// says what that is.
+// Settings are the variables of ops-files/lab.yml: production's values, except for what the machine lacks. Notes say
+// what that is; the first one is about what no VM of the lab has.
 func (m Machine) Settings() (variables map[string]any, notes []string) {
 	variables = map[string]any{
 		"lab_fail_cgroup_v1": true, "lab_fail_swap_on": true, "lab_restrict_oom_score_adj": false,
 		"lab_containerd_oom_score": -999,
 	}
+	notes = []string{"VMs of the lab have no systemd: containerd runs with cgroup_driver: cgroupfs."}
 	if !m.cgroupV2() {
 		variables["lab_fail_cgroup_v1"] = false
 		notes = append(notes, "This machine has cgroup v1: kubelet runs with fail_cgroup_v1: false.")
