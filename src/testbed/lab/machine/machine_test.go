@@ -36,6 +36,7 @@ func debian() map[string]string {
 		"proc/cmdline":                               "BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro quiet",
 		"proc/meminfo":                               "MemTotal: 16000000 kB\nMemAvailable: 12000000 kB\n",
 		"proc/swaps":                                 "Filename Type Size Used Priority\n",
+		"proc/modules":                               "overlay 163840 0 - Live 0x0000000000000000\n",
 		"proc/sys/kernel/osrelease":                  "6.1.0-37-amd64\n",
 		"sys/fs/cgroup/cgroup.controllers":           "cpuset cpu io memory hugetlb pids rdma misc\n",
 		"sys/fs/cgroup/cgroup.procs":                 "1\n",
@@ -201,6 +202,12 @@ func TestProblems(t *testing.T) {
 		},
 		"an updated kernel": {
 			files: replace("proc/sys/kernel/osrelease", "6.1.0-37", "6.1.0-35"), want: []string{"gone", "reboot"},
+		},
+		"a kernel without modules, and those of another": {
+			files: func(files map[string]string) {
+				files["proc/sys/kernel/osrelease"] = "6.18.44-custom\n"
+				delete(files, "proc/modules")
+			},
 		},
 		"WSL2": {
 			files: func(files map[string]string) {

@@ -190,11 +190,12 @@ func (m Machine) missingRoom() []string {
 
 func gibibytes(n uint64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) }
 
-// missingModules looks for what VMs and their containers use. A kernel without any modules is asked by the deploy.
+// missingModules looks for what VMs and their containers use. A kernel without any modules, whatever packages have laid
+// in /lib/modules, is asked by the deploy.
 func (m Machine) missingModules() []string {
 	release := m.read("/proc/sys/kernel/osrelease")
 	dir := "/lib/modules/" + release
-	if !m.exists("/lib/modules") {
+	if !m.exists("/lib/modules") || !m.exists("/proc/modules") {
 		return nil
 	}
 	known := m.read(dir+"/modules.dep") + "\n" + m.read(dir+"/modules.builtin")
