@@ -1,6 +1,7 @@
 package debian
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -58,8 +59,17 @@ func TestLab(t *testing.T) {
 	}
 }
 
-// TestOpsFiles interpolates the manifest with the ops-files of both deploys, which would fail after minutes.
+// TestOpsFiles interpolates the manifest with the ops-files of both deploys, which would fail after minutes. The lab's
+// are those of make up.
 func TestOpsFiles(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(repository, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := "\nOPS_FILES := " + strings.Join(labOpsFiles[:4], " ") + "\n"
+	if !strings.Contains(string(makefile), line) {
+		t.Errorf("the Makefile has no line %q", line)
+	}
 	for name, opsFiles := range map[string][]string{"lab": labOpsFiles, "production": productionOpsFiles} {
 		store, err := manifest.OpenStore(filepath.Join(t.TempDir(), "vars.yml"))
 		if err != nil {
