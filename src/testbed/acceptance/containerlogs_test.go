@@ -34,7 +34,7 @@ func (l *lab) checkContainerLogs(t *testing.T, workers ...string) {
 
 	// A line that is half written when the file is opened anew begins in one file, with the tag P, and ends in the next
 	// (redirectLogs in internal/cri/io/logger.go of containerd).
-	const count = `cd /var/vcap/data/pod-logs/container-logs_writer_*/writer 2>/dev/null || exit 0
+	const count = `cd /var/log/pods/container-logs_writer_*/writer 2>/dev/null || exit 0
 whole='{ tag = $3; sub(/^[^ ]+ [a-z]+ [FP] /, ""); printf tag == "P" ? "%s" : "%s\n", $0 }'
 numbers=$(zcat -f -- 0.log.* 0.log | awk "$whole" | grep -oE '^1[0-9]{6}( 0{143})?$' | cut -d' ' -f1 | sort -u | wc -l)
 echo $(ls | wc -l) "$numbers" $(du -sm . | cut -f1)`

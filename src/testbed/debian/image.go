@@ -25,8 +25,8 @@ const (
 // packages are what a machine for the lab has: an init system, the kernel, and of ci/setup.sh's what runs clusters.
 var packages = []string{
 	"systemd", "systemd-sysv", "dbus", "libpam-systemd", "udev", "linux-image-cloud-amd64", "initramfs-tools",
-	"apparmor", "ca-certificates", "curl", "jq", "ruby", "monit", "conntrack", "e2fsprogs", "ethtool", "iproute2", "iptables",
-	"kmod", "nftables", "socat", "util-linux", "xfsprogs", "xz-utils", "busybox-static", "procps", "strace",
+	"apparmor", "ca-certificates", "curl", "jq", "ruby", "monit", "conntrack", "e2fsprogs", "ethtool", "iproute2",
+	"iptables", "kmod", "nftables", "socat", "util-linux", "xfsprogs", "xz-utils", "busybox-static", "procps", "strace",
 }
 
 // files are those of the image that no package has.
