@@ -221,7 +221,7 @@ test-first-cluster: release lab ## Run the commands of docs/first-cluster.md wit
 
 .PHONY: test-systemd
 test-systemd: export SYSTEMD_DIR := $(CURDIR)/$(BUILD)/systemd
-test-systemd: release lab ## Boot a stock Debian in QEMU, with its kernel and systemd, and deploy there; needs root (75 minutes without KVM, TEST="name" runs one)
+test-systemd: release lab ## Boot a stock Debian in QEMU, with its kernel and systemd, and deploy there; needs root (85 minutes without KVM, TEST="name" runs one)
 	@ci/setup.sh qemu-system-x86 debootstrap busybox-static
 	@ci/go-build.sh guest $(SYSTEMD_DIR)/bin testbed ./cmd/guest ./cmd/machine
 	@cd src/testbed && $(UNCACHED) -timeout 5h -v -run '$(or $(TEST),.)' ./debian

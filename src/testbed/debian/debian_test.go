@@ -21,13 +21,20 @@ type bed struct {
 	*Machine
 }
 
-// boot boots a machine for a test, with files of the repository in Checkout. It needs SYSTEMD_DIR, where images are
-// kept and make has built bin/guest and bin/machine.
-func boot(t *testing.T, memoryMiB int, paths ...string) *bed {
+// systemdDir is SYSTEMD_DIR, where images are kept and make has built bin/guest and bin/machine. The test is skipped
+// without.
+func systemdDir(t *testing.T) string {
+	t.Helper()
 	dir := os.Getenv("SYSTEMD_DIR")
 	if dir == "" {
 		t.Skip("boots QEMU: make test-systemd")
 	}
+	return dir
+}
+
+// boot boots a machine for a test, with files of the repository in Checkout.
+func boot(t *testing.T, memoryMiB int, paths ...string) *bed {
+	dir := systemdDir(t)
 	image, err := BuildImage(t.Context(), dir, func(step string) { t.Log(step) })
 	if err != nil {
 		t.Fatal(err)
