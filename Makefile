@@ -235,7 +235,7 @@ soak: components release lab ## Run the tests that are slow by nature, in labs, 
 	@$(PREVIOUS_KUBERNETES)
 	@cd src/helpers && CGO_ENABLED=1 $(PROGRAMS) $(VSPHERE) $(UNCACHED) -race -timeout 60m $$($(PROGRAM_TESTS))
 	@cd src/components/kubernetes && $(UNCACHED) -timeout 30m .
-	@cd src/testbed && $(PROGRAMS) $(PROMETHEUS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 3h -v -run '^TestSoak' ./acceptance
+	@cd src/testbed && $(PROGRAMS) $(PROMETHEUS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 4h -v -run '^TestSoak' ./acceptance
 	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 30m -v -run '^TestSoak' ./firstcluster
 	@$(MAKE) csi-sanity
 	@$(MAKE) storage-conformance
