@@ -1,6 +1,8 @@
 package acceptance
 
 import (
+	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -38,24 +40,51 @@ ls $dir/pki`
 	}
 }
 
-// checkLabels acts as root on a VM that moves its node into another instance group, with the certificate of the VM.
-func (l *lab) checkLabels(t *testing.T, instance string) {
+// checkConfined acts as root on a VM that makes its node another one, with the certificate of the VM.
+func (l *lab) checkConfined(t *testing.T, instance string) {
 	t.Helper()
-	name, group := l.identity(t, instance).Name, strings.Split(instance, "/")[0]
-	const script = `cd /var/vcap/data/kubelet &&
+	own, group := l.identity(t, instance), strings.Split(instance, "/")[0]
+	name, uid := own.Name, l.mustKubectl(t, "", "get", "node", own.Name, "-o", "jsonpath={.metadata.uid}")
+	const script = `cd /var/vcap/data/kubelet || exit 1
+type=json; [ "$1" = POST ] || type=merge-patch+json
 curl -s -o /dev/null -w '%{http_code}' --cacert /var/vcap/jobs/kubelet/config/ca.pem \
-  --cert pki/kubelet-client-current.pem -X PATCH -H 'Content-Type: application/merge-patch+json' -d "$2" \
-  "$(sed -n 's/.*server: //p' kubeconfig | tr -d '"')/api/v1/nodes/$1"`
-	for body, want := range map[string]string{
-		`{"metadata": {"labels": {"bosh.io/instance-group": "other"}}}`: "403",
-		`{"metadata": {"labels": {"example.com/own": "label"}}}`:        "200",
+  --cert pki/kubelet-client-current.pem -X "$1" -H "Content-Type: application/$type" -d "$3" \
+  "$(sed -n 's/.*server: //p' kubeconfig | tr -d '"')$2"`
+	// The policy of CSINodes is asked before the API server finds that there is one.
+	csi := func(providerID string) string {
+		return fmt.Sprintf(`{"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": %q, `+
+			`"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": %[1]q, "uid": %q}]}, `+
+			`"spec": {"drivers": [{"name": "ebs.csi.aws.com", "nodeID": %q, "topologyKeys": null}]}}`,
+			name, uid, path.Base(providerID))
+	}
+	other := l.identity(t, "control/0").ProviderID
+	const nodes, csiNodes = "/api/v1/nodes/", "/apis/storage.k8s.io/v1/csinodes"
+	for _, attack := range []struct {
+		method, path, body string
+		want               []string // 422: what upstream does not let anybody change
+	}{
+		{"PATCH", nodes + name, `{"metadata": {"labels": {"bosh.io/instance-group": "other"}}}`, []string{"403"}},
+		{"PATCH", nodes + name, `{"metadata": {"labels": {"example.com/own": "label"}}}`, []string{"200"}},
 		// Traffic of other nodes: TestNodesCannotRerouteOthers has more of this.
-		`{"metadata": {"annotations": {"flannel.alpha.coreos.com/public-ip": "192.0.2.1"}}}`: "403",
-		`{"metadata": {"annotations": {"flannel.alpha.coreos.com/backend-data": "{\"VNI\":1,` +
-			`\"VtepMAC\":\"0a:58:c0:00:02:01\"}"}}}`: "403",
+		{"PATCH", nodes + name, `{"metadata": {"annotations": {"flannel.alpha.coreos.com/public-ip": "192.0.2.1"}}}`,
+			[]string{"403"}},
+		{"PATCH", nodes + name, `{"metadata": {"annotations": {"flannel.alpha.coreos.com/backend-data": ` +
+			`"{\"VNI\":1,\"VtepMAC\":\"0a:58:c0:00:02:01\"}"}}}`, []string{"403"}},
+		{"PATCH", nodes + name, `{"spec": {"podCIDR": "169.254.169.254/32"}}`, []string{"403", "422"}},
+		{"PATCH", nodes + name, `{"spec": {"providerID": "` + other + `"}}`, []string{"403", "422"}},
+		{"PATCH", nodes + name + "/status",
+			`{"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}}`, []string{"403"}},
+		{"PATCH", nodes + name, `{"spec": {"taints": [{"key": "example.com/own", "effect": "NoSchedule"}]}}`,
+			[]string{"403"}},
+		{"PATCH", nodes + l.identity(t, "control/0").Name, `{"metadata": {"labels": {"example.com/own": "label"}}}`,
+			[]string{"403"}},
+		{"POST", csiNodes, csi(other), []string{"403"}},
+		{"POST", csiNodes, csi(own.ProviderID), []string{"409"}}, // there is one
 	} {
-		if got := l.ssh(t, instance, "sh", "-c", script, "sh", name, body); strings.TrimSpace(got) != want {
-			t.Errorf("%s: PATCH of its Node with %s answers %s, want %s", instance, body, got, want)
+		got := strings.TrimSpace(l.ssh(t, instance, "sh", "-c", script, "sh", attack.method, attack.path, attack.body))
+		if !slices.Contains(attack.want, got) {
+			t.Errorf("%s: %s %s with %s answers %s, want %q",
+				instance, attack.method, attack.path, attack.body, got, attack.want)
 		}
 	}
 	labels, err := l.kubectl(

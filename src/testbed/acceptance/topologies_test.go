@@ -222,7 +222,7 @@ func (l *lab) checkPool(t *testing.T) {
 	), "batch "+l.identity(t, "batch/0").Zone+" dedicated"; got != want {
 		t.Errorf("kind, zone and taints of the pool's nodes are %q, want %q", got, want)
 	}
-	l.checkLabels(t, "batch/0")
+	l.checkConfined(t, "batch/0")
 	for pod, overrides := range map[string]string{
 		"tolerates": `{"spec": {"nodeSelector": {"bosh.io/instance-group": "batch"}, ` +
 			`"tolerations": [{"key": "dedicated", "operator": "Exists"}]}}`,

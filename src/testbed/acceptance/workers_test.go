@@ -74,7 +74,7 @@ func TestControlAndTwoWorkers(t *testing.T) {
 		l.checkOnlyItself(t, "worker/0", "worker/1")
 		l.checkOnlyItself(t, "worker/0", "control/0")
 	})
-	t.Run("a VM stays in its instance group", func(t *testing.T) { l.checkLabels(t, "worker/0") })
+	t.Run("a node says nothing that takes over others", func(t *testing.T) { l.checkConfined(t, "worker/0") })
 	t.Run("vcap cannot read the CA of kubelets", func(t *testing.T) { l.checkCAOfKubelets(t, "control/0") })
 	// Before the first restart of the only API server, which refuses requests until it has read the roles.
 	t.Run("no request is forbidden", func(t *testing.T) { l.checkNoRequestIsForbidden(t) })
