@@ -18,7 +18,7 @@ import (
 )
 
 // TestSoakRotation replaces all CAs and the service account key by the three deploys of docs/operations.md, then all
-// certificates by one, then the encryption key by three. A client that retries nothing notices none of them. What was
+// certificates by one, then the encryption key by three. Clients built on client-go notice none of them. What was
 // replaced no longer works.
 func TestSoakRotation(t *testing.T) {
 	l := soak(t)
