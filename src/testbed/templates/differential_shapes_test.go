@@ -488,6 +488,26 @@ func objectShapes() []shape {
 			body: meta("v1", "Service", "by-hand") + "spec: {ports: [{name: http, port: 80}]}\n",
 		},
 		{
+			what: "a Service that has a load balancer", path: inTenant + "/services",
+			body: meta("v1", "Service", "balanced") + "  finalizers: [service.kubernetes.io/load-balancer-cleanup]\n" +
+				"spec: {type: LoadBalancer, ports: [{name: a, port: 80}], selector: {app: a}}\n",
+		},
+		{
+			what: "more ports of a load balancer", method: http.MethodPatch, kind: strategic,
+			path: inTenant + "/services/balanced", body: `{"spec": {"ports": [{"name": "b", "port": 81}]}}`,
+		},
+		{
+			what: "another tag of a load balancer", method: http.MethodPatch, kind: mergePatch,
+			path: inTenant + "/services/balanced", body: `{"metadata": {"annotations": {` +
+				`"service.beta.kubernetes.io/aws-load-balancer-additional-resource-tags": "team=web"}}}`,
+		},
+		{
+			what: "another kind of a load balancer", method: http.MethodPatch, kind: mergePatch,
+			path: inTenant + "/services/balanced", body: `{"metadata": {"annotations": {` +
+				`"service.beta.kubernetes.io/aws-load-balancer-type": "nlb"}}}`,
+			wanted: "the cloud controller leaves the load balancer of the other kind behind",
+		},
+		{
 			what: "the status of a load balancer", method: http.MethodPatch, kind: mergePatch,
 			path: inTenant + "/services/balancer/status",
 			body: `{"status": {"loadBalancer": {"ingress": [{"hostname": "web.elb.us-east-1.amazonaws.com"}]}}}`,
