@@ -155,7 +155,8 @@ func prepare(t testing.TB, cluster *kubetest.Cluster) string {
 }
 
 // TestAPIServerAnswersAsUpstreams sends the same requests to an API server with upstream's defaults, and to one with
-// the configuration and the objects of this release. Each answer is equal, but those that this release wants to differ.
+// the configuration and the objects of this release. Each answer is equal, but those that this release wants to differ,
+// and so are the warnings, but for two kinds of its own.
 func TestAPIServerAnswersAsUpstreams(t *testing.T) {
 	stock := kubetest.Start(t, kubetest.Options{APIServerFlags: stockFlags})
 	release := startRelease(t)
@@ -181,7 +182,16 @@ func TestAPIServerAnswersAsUpstreams(t *testing.T) {
 			body := strings.ReplaceAll(s.body, "$WORKER", uids[i])
 			answers[i] = s.send(t, clients[i], cluster.AdminConfig().Host, body)
 		}
-		switch equal := reflect.DeepEqual(answers[0], answers[1]); {
+		for _, warning := range added(answers[0].warnings, answers[1].warnings) {
+			if !ofThisRelease.MatchString(warning) {
+				t.Errorf("%s: this release warns of it, and upstream's defaults do not: %s", s.what, warning)
+			}
+		}
+		for _, warning := range added(answers[1].warnings, answers[0].warnings) {
+			t.Errorf("%s: upstream's defaults warn of it, and this release does not: %s", s.what, warning)
+		}
+		equal := answers[0].status == answers[1].status && reflect.DeepEqual(answers[0].body, answers[1].body)
+		switch {
 		case s.wanted != "" && equal:
 			t.Errorf("%s: both answer %s, but %s", s.what, answers[0], s.wanted)
 		case s.wanted == "" && !equal:
@@ -209,8 +219,18 @@ func clientOf(t testing.TB, config *rest.Config) *http.Client {
 
 // answer is what an API server said, without what differs each time.
 type answer struct {
-	status int
-	body   any
+	status   int
+	body     any
+	warnings []string
+}
+
+// ofThisRelease are warnings that upstream's defaults do not give: of the Pod Security standard baseline, and of
+// annotations that the cloud controller does not read.
+var ofThisRelease = regexp.MustCompile(`"would violate PodSecurity |'load-balancer-annotations\.kubernetes\.bosh\.io'`)
+
+// added are the warnings that the second list has and the first has not.
+func added(first, second []string) []string {
+	return slices.DeleteFunc(slices.Clone(second), func(warning string) bool { return slices.Contains(first, warning) })
 }
 
 func (a answer) String() string {
@@ -266,7 +286,7 @@ func (s shape) send(t testing.TB, clients map[string]*http.Client, host, body st
 	if err != nil {
 		t.Fatalf("%s: %v", s.what, err)
 	}
-	got := answer{status: response.StatusCode, body: string(content)}
+	got := answer{status: response.StatusCode, body: string(content), warnings: response.Header.Values("Warning")}
 	var parsed any
 	if json.Unmarshal(content, &parsed) == nil {
 		got.body = withoutChance(parsed)
