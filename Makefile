@@ -20,7 +20,9 @@ PROGRAMS := KUBERNETES_BIN_DIR=$(CURDIR)/$(BUILD)/components/kubernetes/bin ETCD
   COMPONENTS_DIR=$(CURDIR)/$(BUILD)/components PROMTOOL_BIN=$(CURDIR)/$(BUILD)/bin/promtool \
   HELM_BIN=$(CURDIR)/$(BUILD)/bin/helm
 PROMETHEUS := PROMETHEUS_BIN=$(CURDIR)/$(BUILD)/bin/prometheus
-VSPHERE := VSPHERE_CLOUD_CONTROLLER_MANAGER_BIN=$(CURDIR)/$(BUILD)/bin/vsphere-cloud-controller-manager
+CLOUD_CONTROLLERS := VSPHERE_CLOUD_CONTROLLER_MANAGER_BIN=$(CURDIR)/$(BUILD)/bin/vsphere-cloud-controller-manager \
+  GCE_CLOUD_CONTROLLER_MANAGER_BIN=$(CURDIR)/$(BUILD)/bin/gce-cloud-controller-manager \
+  AZURE_CLOUD_NODE_MANAGER_BIN=$(CURDIR)/$(BUILD)/bin/cloud-node-manager
 
 # What the programs of one make have to do together, with the seconds that each step takes on two cores when nothing is built yet;
 # they show how far the whole is, and keep the times for the next run. src/release/progress reads both.
@@ -230,10 +232,10 @@ test-systemd: release lab ## Boot a stock Debian in QEMU, with its kernel and sy
 soak: components release lab ## Run the tests that are slow by nature, in labs, as the pipeline does at night; needs root
 	@ci/setup.sh strace busybox-static
 	@ci/prometheus.sh promtool prometheus
-	@ci/vsphere.sh
+	@ci/cloud-controllers.sh
 	@ci/metallb.sh
 	@$(PREVIOUS_KUBERNETES)
-	@cd src/helpers && CGO_ENABLED=1 $(PROGRAMS) $(VSPHERE) $(UNCACHED) -race -timeout 60m $$($(PROGRAM_TESTS))
+	@cd src/helpers && CGO_ENABLED=1 $(PROGRAMS) $(CLOUD_CONTROLLERS) $(UNCACHED) -race -timeout 60m $$($(PROGRAM_TESTS))
 	@cd src/components/kubernetes && $(UNCACHED) -timeout 30m .
 	@cd src/testbed && $(PROGRAMS) $(PROMETHEUS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 4h -v -run '^TestSoak' ./acceptance
 	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 30m -v -run '^TestSoak' ./firstcluster

@@ -1,5 +1,5 @@
-// Pins the cloud controller manager of vSphere, which a test runs with the manifests of the release. ci/vsphere.sh builds it; the release
-// does not ship it.
+// Pins the cloud controller manager of vSphere, which a test runs with the manifests of the release. ci/cloud-controllers.sh builds it; the
+// release does not ship it.
 module kubernetes-release/tools/vsphere
 
 go 1.26.0

@@ -26,7 +26,7 @@ func serve(t *testing.T, status int, text string) *Provider {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path != "/metadata/instance" || r.URL.Query().Get("api-version") == "" ||
-			r.Header.Get("Metadata") != "true":
+			!strings.EqualFold(r.Header.Get("Metadata"), "true"):
 			w.WriteHeader(http.StatusBadRequest)
 		case status != 0:
 			w.WriteHeader(status)

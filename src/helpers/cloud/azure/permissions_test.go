@@ -24,6 +24,13 @@ const (
 	other = "0d9b2c4e-0000-4000-8000-0000000000a2"
 )
 
+// nodeManager is who the pod of cloud-node-manager on the own VM is.
+var nodeManager = rest.ImpersonationConfig{
+	UserName: "system:serviceaccount:kube-system:cloud-node-manager",
+	Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"},
+	Extra:    map[string][]string{"authentication.kubernetes.io/node-name": {own}},
+}
+
 // startWithManifests starts an API server with the controller's manifests and two Nodes.
 func startWithManifests(t *testing.T) *kubetest.Cluster {
 	t.Helper()
@@ -39,7 +46,10 @@ func startWithManifests(t *testing.T) *kubetest.Cluster {
 	addonstest.Apply(t, cluster, addons.Options{Objects: addonstest.Objects(m.GetResources())})
 	for name, address := range map[string]string{own: "10.0.0.5", other: "10.0.0.4"} {
 		if _, err := cluster.Admin().CoreV1().Nodes().Create(t.Context(), &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"bosh.io/addresses": address}},
+			ObjectMeta: metav1.ObjectMeta{
+				Name: name, Labels: map[string]string{"bosh.io/addresses": address},
+				Annotations: map[string]string{"alpha.kubernetes.io/provided-node-ip": address},
+			},
 			Spec: corev1.NodeSpec{Taints: []corev1.Taint{
 				{Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule},
 				{
@@ -63,11 +73,7 @@ func providerID(vm string) string {
 func TestNodesChangeTheirOwnNodeOnly(t *testing.T) {
 	cluster := startWithManifests(t)
 	config := rest.CopyConfig(cluster.AdminConfig())
-	config.Impersonate = rest.ImpersonationConfig{
-		UserName: "system:serviceaccount:kube-system:cloud-node-manager",
-		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"},
-		Extra:    map[string][]string{"authentication.kubernetes.io/node-name": {own}},
-	}
+	config.Impersonate = nodeManager
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -111,6 +112,7 @@ func TestIdentify(t *testing.T) {
 }
 
 // compute is a project, as instances.aggregatedList shows it: with a filter, in pages of one VM, and with empty ones.
+// instances.get answers too.
 type compute struct {
 	t      *testing.T
 	vms    []vm
@@ -121,6 +123,22 @@ type compute struct {
 func (c *compute) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	c.asked = append(c.asked, query)
+	if zone, name, one := strings.Cut(
+		strings.TrimPrefix(r.URL.Path, "/compute/v1/projects/acme-prod/zones/"), "/instances/",
+	); one {
+		i := slices.IndexFunc(c.vms, func(v vm) bool { return v.Name == name && path.Base(v.Zone) == zone })
+		if i < 0 {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		if err := json.NewEncoder(w).Encode(struct {
+			vm
+			Type string `json:"machineType"`
+		}{c.vms[i], c.vms[i].Zone + "/machineTypes/e2-small"}); err != nil {
+			c.t.Error(err)
+		}
+		return
+	}
 	if r.URL.Path != "/compute/v1/projects/acme-prod/aggregated/instances" ||
 		r.Header.Get("Authorization") != "Bearer t0ken" || query.Get("returnPartialSuccess") != "true" {
 		c.t.Errorf("asked %s with %v", r.URL, r.Header)

@@ -1,17 +1,22 @@
 package kubetest
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"kubernetes-release/internal/eventually"
+	"kubernetes-release/internal/nodestatus"
 	"kubernetes-release/internal/tail"
 )
 
@@ -65,7 +70,7 @@ func StartProgram(t testing.TB, command *exec.Cmd) (log string, stop func()) {
 func CreateUninitializedNode(t testing.TB, client kubernetes.Interface, node *corev1.Node) {
 	t.Helper()
 	node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{
-		Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: corev1.TaintEffectNoSchedule,
+		Key: nodestatus.UninitializedTaint, Value: "true", Effect: corev1.TaintEffectNoSchedule,
 	})
 	node.Status.Conditions = []corev1.NodeCondition{
 		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()},
@@ -73,4 +78,28 @@ func CreateUninitializedNode(t testing.TB, client kubernetes.Interface, node *co
 	if _, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// AwaitInitialized waits until the cloud controller manager has initialized a Node, which then has this provider ID and
+// internal address, and returns it.
+func AwaitInitialized(
+	t testing.TB, client kubernetes.Interface, name, providerID, address string,
+) (node *corev1.Node) {
+	t.Helper()
+	internal := corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address}
+	eventually.Succeeds(t, time.Minute, name+" is initialized", func() (err error) {
+		if node, err = client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		uninitialized := slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
+			return taint.Key == nodestatus.UninitializedTaint
+		})
+		if uninitialized || node.Spec.ProviderID != providerID || !slices.Contains(node.Status.Addresses, internal) {
+			return fmt.Errorf(
+				"taints %v, provider ID %q, addresses %v", node.Spec.Taints, node.Spec.ProviderID, node.Status.Addresses,
+			)
+		}
+		return nil
+	})
+	return node
 }

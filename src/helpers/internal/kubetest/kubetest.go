@@ -533,6 +533,16 @@ func httpOK(client *http.Client, url string) func(context.Context) error {
 	}
 }
 
+// FreePort returns an unused port of the loopback interface.
+func FreePort(t testing.TB) string {
+	t.Helper()
+	ports, err := freePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ports[0]
+}
+
 // freePorts returns unused ports. It holds all of them open until it knows each, so that no two are equal.
 func freePorts(count int) ([]string, error) {
 	var ports []string

@@ -55,7 +55,7 @@ func InPods(
 	for _, argument := range deployment.Spec.Template.Spec.Containers[0].Args {
 		arguments = append(arguments, strings.Replace(argument, "/etc/kubernetes/cloud/cloud.conf", config, 1))
 	}
-	return arguments
+	return append(arguments, "--secure-port="+kubetest.FreePort(t)) // tests of several clouds can run at once
 }
 
 // CheckPermissions fails for each line of a controller's log that says that a permission is missing. Lines with one of

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,26 +74,10 @@ func TestCloudControllerManagerInPods(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	eventually.Succeeds(t, time.Minute, "the node is initialized", func() error {
-		n, err := client.CoreV1().Nodes().Get(t.Context(), "worker-0a1b2c3d", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		uninitialized := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
-			return t.Key == "node.cloudprovider.kubernetes.io/uninitialized"
-		})
-		internal := slices.Contains(
-			n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address},
-		)
-		kind := n.Labels[corev1.LabelInstanceTypeStable]
-		if uninitialized || !internal || n.Spec.ProviderID != "vsphere://"+vmUUID || kind == "" {
-			return fmt.Errorf(
-				"taints %v, addresses %v, provider ID %q, type %q", n.Spec.Taints, n.Status.Addresses,
-				n.Spec.ProviderID, kind,
-			)
-		}
-		return nil
-	})
+	n := kubetest.AwaitInitialized(t, client, "worker-0a1b2c3d", "vsphere://"+vmUUID, address)
+	if n.Labels[corev1.LabelInstanceTypeStable] == "" {
+		t.Errorf("labels %v", n.Labels)
+	}
 	// It lists the Secrets of all namespaces, for a password of NSX-T, which the manifests do not let it.
 	controllertest.CheckPermissions(t, log, `cannot list resource "secrets"`, "secrets is forbidden")
 }
