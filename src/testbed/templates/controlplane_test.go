@@ -40,8 +40,11 @@ func TestControlPlaneRuns(t *testing.T) {
 	dir := t.TempDir()
 	p := plan(t, deployment{
 		// lab.yml allows cgroup v1.
-		ops:  []string{"single-vm.yml", "aws.yml", "enable-metrics-server.yml", "lab.yml", "lab-aws.yml"},
-		vars: labVars, varsFiles: []string{"lab.yml"},
+		ops: []string{
+			"single-vm.yml", "aws.yml", "enable-metrics-server.yml", "add-api-name.yml", "lab.yml", "lab-aws.yml",
+		},
+		vars: append(slices.Clone(labVars), "api_name="+virtualAddress), varsFiles: []string{"lab.yml"},
+		regenerate: "tls_kube_apiserver",
 	})
 	control := group(t, p, "control")
 	for _, job := range control.Instances[0].Rendered {
@@ -133,6 +136,7 @@ func TestInsideNamespaces(t *testing.T) {
 		}
 	}
 
+	checkVirtualAddress(t)
 	checkUsers(t)
 	start(t, "metrics-server", logs) // it waits for its permissions
 	applyAddons(t)
@@ -385,6 +389,28 @@ func applyAddons(t *testing.T) {
 			)
 			return err
 		})
+	}
+}
+
+// virtualAddress is one of the API that kube-vip or keepalived gives to a control VM.
+const virtualAddress = "203.0.113.10"
+
+// checkVirtualAddress gives the VM the address while the API server runs: clients verify the API there.
+func checkVirtualAddress(t *testing.T) {
+	t.Helper()
+	ask := func() error {
+		_, err := kubectl("--server=https://"+virtualAddress+":6443", "--request-timeout=10s", "get", "--raw=/readyz")
+		return err
+	}
+	if ask() == nil {
+		t.Error("the API answers at an address that the VM does not have")
+	}
+	if output, err := exec.Command("ip", "address", "add", virtualAddress+"/32", "dev", "lo").
+		CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	if err := ask(); err != nil {
+		t.Error(err)
 	}
 }
 

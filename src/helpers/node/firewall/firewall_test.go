@@ -857,13 +857,16 @@ func segmentSize(t *testing.T, connection net.Conn) int {
 }
 
 // TestPodsDoNotReachPortsOfTheControlPlane tries etcd, its peers and the endpoint at which VMs join, and kubelets where
-// an operator has closed them.
+// an operator has closed them. The node has a virtual address of the API too, which everybody reaches.
 func TestPodsDoNotReachPortsOfTheControlPlane(t *testing.T) {
 	w := newWorld(t)
-	w.node.serve(t, 2379, 6444, 10250)
+	const virtual = "10.0.0.100"
+	w.node.Run(t, "ip addr add "+virtual+"/32 dev eth0")
+	w.node.serve(t, 2379, 6443, 6444, 10250)
 	w.network.serve(t, 2379, 2380, 6443, 6444, 10250)
 	attacks := []string{
 		ownAddress + ":2379", podGateway + ":6444", otherNode + ":2379", otherNode + ":2380", otherNode + ":6444",
+		virtual + ":2379", virtual + ":6444",
 		// The kernel gives both ends of a pod's link an address of IPv6, and Go's servers on 0.0.0.0 listen there too.
 		"[fe80::1%eth0]:2379", "[fe80::1%eth0]:6444",
 	}
@@ -871,7 +874,7 @@ func TestPodsDoNotReachPortsOfTheControlPlane(t *testing.T) {
 	w.pod.Run(t, "ip -6 addr add fe80::7/64 dev eth0 nodad")
 	kubelets := []string{ownAddress + ":10250", podGateway + ":10250", otherNode + ":10250", "[fe80::1%eth0]:10250"}
 	friends := []string{
-		otherNode + ":6443",
+		otherNode + ":6443", virtual + ":6443",
 		stranger + ":2379",  // an etcd that is none of the deployment's
 		remotePod + ":2379", // and that of a pod
 	}
@@ -910,6 +913,9 @@ func TestPodsDoNotReachPortsOfTheControlPlane(t *testing.T) {
 	}
 	if err := w.network.dial(t, 0, ownAddress+":2379"); err != nil {
 		t.Errorf("another node: %v", err)
+	}
+	if err := w.network.dialFrom(t, 0, stranger, virtual+":6443"); err != nil {
+		t.Errorf("a machine outside of the deployment, to the API: %v", err)
 	}
 	if err := w.node.Do(func() error {
 		return w.firewall(t, func(c *Config) { c.BlockedPorts = nil }).Apply(t.Context())
