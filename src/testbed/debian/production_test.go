@@ -121,10 +121,11 @@ func (b cluster) limitsInFiles() {
 			continue
 		}
 		for file, value := range want {
+			of := group
 			if file == "memory.swap.max" {
-				group = b.scope(name)
+				of = b.scope(name)
 			}
-			if have := b.must(0, "cat "+group+"/"+file); have != value {
+			if have := b.must(0, "cat "+of+"/"+file); have != value {
 				b.Errorf("%s of pod %s is %s, want %s", file, name, have, value)
 			}
 		}
@@ -154,6 +155,7 @@ func (b cluster) limits() {
 	b.eventually(2*time.Minute, "cat "+group+"/pids.events "+group+"/*/pids.events | "+
 		"awk '$1 == \"max\" {all += $2} END {exit !all}'")
 	b.must(2*time.Minute, kubectl+" delete pod forks --grace-period=0 --force")
+	b.eventually(2*time.Minute, "test $("+shims+") = $("+kubectl+" get pods -A -o name | wc -l)")
 }
 
 // eventually repeats a script until it succeeds.
@@ -163,12 +165,15 @@ func (b cluster) eventually(limit time.Duration, script string) {
 		"; then exit 0; fi; sleep 2; done; exit 1")
 }
 
+// shims counts containerd's processes of pods.
+const shims = "pgrep containerd-shim | wc -l"
+
 // processes are those that must live on: the daemons, and the processes of pods.
 const processes = `cat /run/kubernetes-bosh/containerd/containerd.pid /run/kubernetes-bosh/kubelet/kubelet.pid
 for pod in exclusive burstable besteffort; do
   ` + kubectl + ` get pod $pod -o 'jsonpath={.status.containerStatuses[0].containerID}{"\n"}'
 done
-pgrep --full containerd-shim | wc -l`
+` + shims
 
 // scopes reloads monit, as bosh-agent does, and systemd: daemons and pods live on, with their limits.
 func (b cluster) scopes() {
