@@ -18,8 +18,8 @@ const maxJoinGap = time.Minute
 
 // ofThisRelease are the admission policies of a default deployment on AWS, those that mutate first.
 var ofThisRelease = []string{
-	"node-labels", "node-network",
-	"csi-nodes", "load-balancer-annotations", "load-balancer-kind", "node-labels", "node-network", "smoke-tests",
+	"nodes",
+	"csi-nodes", "load-balancer-annotations", "load-balancer-kind", "nodes", "smoke-tests",
 }
 
 // TestSoakEarlierCommit deploys an earlier commit with its own manifest, updates to this one, goes back, and updates

@@ -84,10 +84,8 @@ func policiesOf(t *testing.T, d deployment) []string {
 // errand smoke-tests. There are rules for tenants only where they were asked for, and for those controllers that run.
 func TestPoliciesOfDeployments(t *testing.T) {
 	plain := []string{
-		"MutatingAdmissionPolicy node-labels.kubernetes.bosh.io",
-		"MutatingAdmissionPolicy node-network.kubernetes.bosh.io",
-		"ValidatingAdmissionPolicy node-labels.kubernetes.bosh.io",
-		"ValidatingAdmissionPolicy node-network.kubernetes.bosh.io",
+		"MutatingAdmissionPolicy nodes.kubernetes.bosh.io",
+		"ValidatingAdmissionPolicy nodes.kubernetes.bosh.io",
 		"ValidatingAdmissionPolicy smoke-tests.kubernetes.bosh.io",
 	}
 	onOpenStack := slices.Concat(plain, []string{
