@@ -108,8 +108,8 @@ func (d loop) grow() error {
 	return d.do(0, func(fd int) error { return unix.IoctlSetInt(fd, unix.LOOP_SET_CAPACITY, 0) })
 }
 
-// remove frees the device. If it is in use its size becomes zero, so that all input and output fails, and the kernel
-// frees it once it is not in use.
+// remove frees the device. If it is in use its size becomes one sector, so that input and output of blocks fails, and
+// the kernel frees it once it is not in use. Debian 12's kernel does not check the end of a device without any sector.
 func (d loop) remove() error {
 	busy, err := d.busy()
 	if err != nil {
@@ -121,7 +121,7 @@ func (d loop) remove() error {
 			if err != nil {
 				return err
 			}
-			info.Sizelimit = 1 // byte: the device has whole sectors only
+			info.Sizelimit = 512
 			if err := unix.IoctlLoopSetStatus64(fd, info); err != nil {
 				return err
 			}
