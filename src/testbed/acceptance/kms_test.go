@@ -52,7 +52,7 @@ func TestSoakKMS(t *testing.T) {
 	all := l.mustKubectl(t, "", "get", "secrets", "--all-namespaces", "--output=json")
 	l.mustKubectl(t, all, "replace", "--filename=-")
 	stored(byKMS, secrets...)
-	l.ops = append(l.ops, "ops-files/remove-local-encryption-keys.yml")
+	l.ops = append(l.ops, "ops-files/remove-old-encryption-key.yml")
 	deploy("kms")
 	stored(byKMS, secrets...)
 	t.Logf("memory of the plugin: %s", l.memoryOf(t, "kms-plugin"))

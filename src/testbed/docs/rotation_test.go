@@ -90,8 +90,8 @@ func TestSnapshotOfAnotherKeyNamesAllOpsFiles(t *testing.T) {
 			t.Errorf("%s does not say which snapshot is restored with or without %s", backupFile, name)
 		}
 	}
-	if found != 4 {
-		t.Errorf("%d ops-files found, want 4", found)
+	if found != 3 {
+		t.Errorf("%d ops-files found, want 3", found)
 	}
 }
 

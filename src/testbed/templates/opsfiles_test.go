@@ -376,7 +376,14 @@ var opsCases = withProviders(map[string]opsCase{
 			ops:  []string{"rotate-encryption-key.yml", "remove-old-encryption-key.yml"},
 			vars: []string{"encryption_active_key=key2"},
 		},
-		func(t *testing.T, p *director.Plan) { checkEncryptionKeys(t, p, "key2") },
+		func(t *testing.T, p *director.Plan) {
+			checkEncryptionKeys(t, p, "key2")
+			kms := plan(t, deployment{
+				ops:  []string{"aws.yml", "use-kms-encryption.yml", "remove-old-encryption-key.yml"},
+				vars: []string{"encryption_kms_key=" + kmsKey, "encryption_active_key=kms"},
+			})
+			checkProviders(t, kms, "kms", "identity")
+		},
 	},
 	"use-kms-encryption.yml": {
 		deployment{
@@ -405,13 +412,6 @@ var opsCases = withProviders(map[string]opsCase{
 				}
 			}
 		},
-	},
-	"remove-local-encryption-keys.yml": {
-		deployment{
-			ops:  []string{"aws.yml", "use-kms-encryption.yml", "remove-local-encryption-keys.yml"},
-			vars: []string{"encryption_kms_key=" + kmsKey, "encryption_active_key=kms"},
-		},
-		func(t *testing.T, p *director.Plan) { checkProviders(t, p, "kms", "identity") },
 	},
 	"rotate-service-account-key.yml": {
 		deployment{ops: []string{"rotate-service-account-key.yml"}},

@@ -76,7 +76,11 @@ func TestRotationOfEncryptionKeys(t *testing.T) {
 		"key": {{[]string{rotate}, "key1"}, {[]string{rotate}, "key2"}, {[]string{rotate, remove}, "key2"}},
 		"KMS": {
 			{[]string{"aws.yml", kms}, "key1"}, {[]string{"aws.yml", kms}, "kms"},
-			{[]string{"aws.yml", kms, "remove-local-encryption-keys.yml"}, "kms"}, {[]string{"aws.yml", kms}, "kms"},
+			{[]string{"aws.yml", kms, remove}, "kms"}, {[]string{"aws.yml", kms}, "kms"},
+		},
+		"KMS after a rotation": {
+			{[]string{"aws.yml", rotate, remove}, "key2"}, {[]string{"aws.yml", rotate, remove, kms}, "key2"},
+			{[]string{"aws.yml", rotate, remove, kms}, "kms"}, {[]string{"aws.yml", remove, kms}, "kms"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
