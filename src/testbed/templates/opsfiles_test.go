@@ -781,31 +781,6 @@ var opsCases = withProviders(map[string]opsCase{
 			}
 		},
 	},
-	"add-audit-webhook.yml": {deployment{
-		ops: []string{"add-audit-webhook.yml"},
-		vars: []string{
-			"audit_webhook_url=https://audit.example.com/events", "audit_webhook_ca=-----BEGIN CERTIFICATE-----",
-			"audit_webhook_token=secret",
-		},
-	}, func(t *testing.T, p *director.Plan) {
-		webhook := string(file(t, group(t, p, "control"), "kube-apiserver", "config/audit_webhook.json"))
-		for _, want := range []string{`"server": "https://audit.example.com/events"`, `"token": "secret"`} {
-			if !strings.Contains(webhook, want) {
-				t.Errorf("the webhook has no %s:\n%s", want, webhook)
-			}
-		}
-	}},
-	"set-audit-policy.yml": {deployment{
-		ops:  []string{"set-audit-policy.yml"},
-		vars: []string{"audit_rules=[{level: Request, verbs: [create]}, {level: Metadata}]"},
-	}, func(t *testing.T, p *director.Plan) {
-		policy := decode[values](t, file(t, group(t, p, "control"), "kube-apiserver", "config/audit-policy.json"))
-		if got := fmt.Sprint(
-			policy["rules"], policy["omitStages"],
-		); got != "[map[level:Request verbs:[create]] map[level:Metadata]] [RequestReceived]" {
-			t.Errorf("the audit policy is %v", policy)
-		}
-	}},
 	"set-pod-security-defaults.yml": {
 		deployment{
 			ops: []string{"set-pod-security-defaults.yml"},
