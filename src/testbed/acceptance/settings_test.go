@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// kernelSettings are what ops-files/set-sysctls.yml sets. net.core.somaxconn belongs to the VM's network namespace. The
+// kernelSettings are what sysctlsOps sets. net.core.somaxconn belongs to the VM's network namespace. The
 // others belong to the whole kernel, so that a VM of the lab has files of its own in their place (hostSettings in
 // lab/vm/init.go): they show what kubelet's launcher writes, and that it does so again after a reboot, when the files
 // have the machine's values; that the kernel accepts the values they do not.
@@ -17,12 +17,15 @@ var kernelSettings = map[string]string{
 	"net.core.somaxconn": "5120",
 }
 
-func sysctlsVar() string {
+// sysctlsOps sets them on the VMs of both groups.
+func sysctlsOps() string {
 	var settings []string
 	for _, name := range slices.Sorted(maps.Keys(kernelSettings)) {
 		settings = append(settings, name+": "+kernelSettings[name])
 	}
-	return "sysctls={" + strings.Join(settings, ", ") + "}"
+	const path = "jobs/name=kubelet/properties/sysctls?"
+	value := "{" + strings.Join(settings, ", ") + "}"
+	return replaceInGroup("control", path, value) + replaceInGroup("worker", path, value)
 }
 
 // conntrackOps sets the size of the conntrack table as docs/operations.md does. ops-files/lab.yml turns that off, so it

@@ -15,10 +15,10 @@ var workerOps = []string{"ops-files/scale-workers.yml"}
 // TestControlAndTwoWorkers deploys a cluster of three nodes: what works on one VM must work between VMs.
 func TestControlAndTwoWorkers(t *testing.T) {
 	l := own(t)
-	l.ops = append(slices.Clone(workerOps), metricsOps, "ops-files/set-sysctls.yml")
-	l.vars = []string{"worker_instances=2", sysctlsVar()}
+	l.ops = append(slices.Clone(workerOps), metricsOps)
+	l.vars = []string{"worker_instances=2"}
 	l = l.with(t, badInput{ops: inGroup("jobs/name=kubernetes-addons/properties/coredns/replicas", "2") +
-		conntrackOps + flagFileOps})
+		sysctlsOps() + conntrackOps + flagFileOps})
 	l.mustUp(t)
 	nodes := l.nodes(t, 3)
 	l.startScaled(t)

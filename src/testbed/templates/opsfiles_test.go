@@ -773,14 +773,6 @@ var opsCases = withProviders(map[string]opsCase{
 			}
 		},
 	},
-	"set-sysctls.yml": {
-		deployment{ops: []string{"set-sysctls.yml"}, vars: []string{sysctlsVar}},
-		func(t *testing.T, p *director.Plan) {
-			for _, name := range nodeGroups {
-				checkSysctls(t, p, name)
-			}
-		},
-	},
 	"set-pod-security-defaults.yml": {
 		deployment{
 			ops: []string{"set-pod-security-defaults.yml"},
@@ -1761,22 +1753,6 @@ func TestSmokeTestsRunOnOneInstance(t *testing.T) {
 	}
 	if len(control.Instances) != 3 || runs != 1 {
 		t.Errorf("the errand runs on %d of %d instances, want 1 of 3", runs, len(control.Instances))
-	}
-}
-
-// sysctlsVar is what checkSysctls expects.
-const sysctlsVar = "sysctls={fs.inotify.max_user_instances: 8192, vm.max_map_count: 262144}"
-
-func checkSysctls(t *testing.T, p *director.Plan, name string) {
-	t.Helper()
-	flags := decode[values](t, file(t, group(t, p, name), "kubelet", "config/flags.json"))
-	settings := flags["sysctls"].(values)
-	want := values{
-		"fs.inotify.max_user_instances": 8192, "vm.max_map_count": 262144, "net.ipv4.ip_forward": 1,
-		"net.bridge.bridge-nf-call-iptables": 1,
-	}
-	if fmt.Sprint(settings) != fmt.Sprint(want) {
-		t.Errorf("%s: kernel settings are %v, want %v", name, settings, want)
 	}
 }
 
