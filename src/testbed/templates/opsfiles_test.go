@@ -202,18 +202,12 @@ var opsCases = withProviders(map[string]opsCase{
 			t.Error("CoreDNS does not have one replica without a PodDisruptionBudget")
 		}
 	}},
-	"remove-network-policy.yml": {
-		deployment{ops: []string{"remove-network-policy.yml"}},
-		func(t *testing.T, p *director.Plan) {
-			checkNetworkPolicy(t, plan(t, deployment{}), true)
-			checkNetworkPolicy(t, p, false)
-			checkNetworkPolicy(t, withPool(t, "remove-network-policy.yml"), false)
-		},
-	},
 	"remove-flannel.yml": {
 		deployment{ops: []string{"remove-flannel.yml"}},
 		func(t *testing.T, p *director.Plan) {
+			checkNetworkPolicy(t, plan(t, deployment{}), true)
 			checkNetworkPolicy(t, p, false)
+			checkNetworkPolicy(t, withPool(t, "remove-flannel.yml"), false)
 			checkWithoutJob(t, p, "flannel")
 			for _, name := range nodeGroups {
 				// where docs/custom-cni.md has a CNI of manifests write
