@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,12 +16,10 @@ func TestSoakGateways(t *testing.T) {
 	l.deploy(t)
 	l.cloud(t, http.MethodPut, "roles/kubernetes-control/policies/kubernetes",
 		generatedPolicy(t, "control", "--load-balancer-controller"))
-	without := []string{"ops-files/enable-aws-load-balancer-controller.yml"}
-	l.ops = without
+	l.ops = []string{"ops-files/enable-aws-load-balancer-controller.yml"}
 	l.deploy(t)
 	memory := l.memoryOf(t, "aws-load-balancer-controller")
-	l.ops = slices.Concat(without, []string{"ops-files/enable-gateway-api.yml"})
-	l.deploy(t)
+	l.with(t, badInput{ops: jobProperty("aws-load-balancer-controller", "gateway_api?/enabled", "true")}).deploy(t)
 	l.cloud(t, http.MethodDelete, "calls", nil)
 	before := l.balancing(t)
 	waitFor(t, time.Minute, "classes that are served", func() error {
@@ -52,7 +49,6 @@ func TestSoakGateways(t *testing.T) {
 	l.awaitBalancing(t, before)
 	l.mustKubectl(t, "", "delete", "namespace", "shop", "--timeout=2m")
 	l.mustKubectl(t, "", "delete", "gatewayclass", "alb", "nlb", "--timeout=1m")
-	l.ops = without
 	l.deploy(t)
 	if left := l.mustKubectl(t, "", "get", "crd", "-o", "name"); strings.Contains(left, "gateway") {
 		t.Errorf("definitions of Gateway API are left:\n%s", left)

@@ -60,7 +60,7 @@ func (b *balancers) hasEvent(name, text string) {
 // TestGatewaysWithHTTPS: the listeners have the certificates of ACM for their hosts and those of their routes. A host
 // without one keeps the Gateway from changing.
 func TestGatewaysWithHTTPS(t *testing.T) {
-	b := startBalancers(t, "enable-gateway-api.yml")
+	b := startBalancers(t, gatewayAPI)
 	b.startController()
 	for _, name := range []string{"web", "api"} {
 		b.service(name, nil)
@@ -98,7 +98,7 @@ spec: {targetReference: {name: own}, defaultConfiguration: {protocol: TCP}}
 // TestGatewaysWithTLS: a network load balancer ends TLS with a certificate of ACM, and begins it again to its targets,
 // or leaves it to them, for which the target group has to be told the protocol.
 func TestGatewaysWithTLS(t *testing.T) {
-	b := startBalancers(t, "enable-gateway-api.yml")
+	b := startBalancers(t, gatewayAPI)
 	b.startController()
 	b.encryptedService("own", "own.example")
 
@@ -155,7 +155,7 @@ func (b *balancers) encryptedService(name, host string) {
 // TestGatewaysWithUDP: a listener for UDP forwards to the node port of a UDPRoute's Service. Its targets are checked by
 // TCP. The simulator forwards no packets.
 func TestGatewaysWithUDP(t *testing.T) {
-	b := startBalancers(t, "enable-gateway-api.yml")
+	b := startBalancers(t, gatewayAPI)
 	b.startController()
 	b.service("dns", func(s *corev1.Service) { s.Spec.Ports[0].Protocol = corev1.ProtocolUDP })
 	service, err := b.client.CoreV1().Services("default").Get(t.Context(), "dns", metav1.GetOptions{})
@@ -189,7 +189,7 @@ spec: {parentRefs: [{name: dns}], rules: [{backendRefs: [{name: dns, port: 8080}
 
 // TestGatewaysWithGRPC: a listener for HTTPS routes calls of gRPC by service and method, as GRPCRoutes say.
 func TestGatewaysWithGRPC(t *testing.T) {
-	b := startBalancers(t, "enable-gateway-api.yml")
+	b := startBalancers(t, gatewayAPI)
 	b.startController()
 	b.grpcService("health")
 	b.mustKubectl(gatewayOf("alb", "calls", "{name: https, protocol: HTTPS, port: 443}"), "apply", "-f", "-")

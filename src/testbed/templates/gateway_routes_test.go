@@ -57,7 +57,7 @@ spec:
 // TestRoutesThatStopAGateway: one route with a rule that the controller cannot express keeps all other routes of its
 // Gateway from changing, as long as it exists.
 func TestRoutesThatStopAGateway(t *testing.T) {
-	b := startBalancers(t, "enable-gateway-api.yml")
+	b := startBalancers(t, gatewayAPI)
 	b.startController()
 	for _, name := range []string{"web", "api"} {
 		b.service(name, nil)

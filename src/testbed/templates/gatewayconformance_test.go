@@ -90,7 +90,7 @@ func TestGatewayConformance(t *testing.T) {
 	if programs == "" {
 		t.Skip("GATEWAY_CONFORMANCE_DIR is not set: make gateway-conformance sets it")
 	}
-	b := startBalancers(t, "enable-gateway-api.yml")
+	b := startBalancers(t, gatewayAPI)
 	b.startController()
 	b.certificates("secure.test.com") // of listeners that the suite adds and removes
 	b.mustKubectl(nodePorts, "apply", "-f", "-")

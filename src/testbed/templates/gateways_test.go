@@ -121,7 +121,7 @@ spec:
 // TestGateways: a Gateway of class alb gets an application load balancer that routes by host and path as its HTTPRoute
 // says, one of class nlb a network load balancer for its TCPRoute; what is deleted leaves nothing behind.
 func TestGateways(t *testing.T) {
-	b := startBalancers(t, "enable-gateway-api.yml")
+	b := startBalancers(t, gatewayAPI)
 	b.startController()
 	for _, name := range []string{"web", "api", "tcp"} {
 		b.service(name, nil)
@@ -231,7 +231,7 @@ spec:
 // reach the Services of another namespace only with its ReferenceGrant. What is refused is named in the status of the
 // object, also a class that nobody serves.
 func TestGatewaysOfOthers(t *testing.T) {
-	b := startBalancers(t, "enable-gateway-api.yml")
+	b := startBalancers(t, gatewayAPI)
 	b.startController()
 	for _, name := range []string{"web", "api"} {
 		b.service(name, nil)
@@ -277,13 +277,18 @@ spec:
 	b.checkCalls()
 }
 
-// checkGatewayAPI: the controller serves all of Gateway API, or without the ops-file nothing of it, waits for the
-// permission that comes with the definitions, and kubernetes-addons applies them.
-func checkGatewayAPI(t *testing.T, p *director.Plan) {
+// gatewayAPI is an ops-file that enables it.
+var gatewayAPI = filepath.Join("testdata", "gateway-api.yml")
+
+// TestGatewayAPIIsOptional: the controller serves all of Gateway API, or without the property nothing of it, waits for
+// the permission that comes with the definitions, and kubernetes-addons applies them.
+func TestGatewayAPIIsOptional(t *testing.T) {
 	const job = "aws-load-balancer-controller"
 	packaged := "--dir=/var/vcap/packages/" + job + "/manifests/"
-	without := plan(t, deployment{ops: []string{"aws.yml", "enable-aws-load-balancer-controller.yml"}})
-	for enabled, planned := range map[bool]*director.Plan{true: p, false: without} {
+	for enabled, files := range map[bool][]string{true: {gatewayAPI}, false: nil} {
+		planned := plan(t, deployment{
+			ops: []string{"aws.yml", "enable-aws-load-balancer-controller.yml"}, files: files,
+		})
 		control := group(t, planned, "control")
 		flags := decode[values](t, file(t, control, job, "config/flags.json"))
 		for _, gate := range []string{"ALBGatewayAPI", "GatewayListenerSet", "NLBGatewayAPI"} {

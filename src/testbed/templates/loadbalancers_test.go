@@ -57,7 +57,8 @@ type balancers struct {
 // balancerPorts are those of the controller on a VM.
 var balancerPorts = regexp.MustCompile(`\b331[012]\b`)
 
-func startBalancers(t *testing.T, ops ...string) *balancers {
+// startBalancers starts what the controller requires, with its files as the ops-files elsewhere make them.
+func startBalancers(t *testing.T, opsFiles ...string) *balancers {
 	t.Helper()
 	components := os.Getenv("COMPONENTS_DIR")
 	if components == "" {
@@ -111,8 +112,9 @@ func startBalancers(t *testing.T, ops ...string) *balancers {
 	b.Cluster = kubetest.Start(t, kubetest.Options{})
 	b.client = b.Admin()
 	files := map[string][]byte{}
-	ops = append([]string{"aws.yml", "enable-aws-load-balancer-controller.yml"}, ops...)
-	planned := plan(t, deployment{ops: ops})
+	planned := plan(t, deployment{
+		ops: []string{"aws.yml", "enable-aws-load-balancer-controller.yml"}, files: opsFiles,
+	})
 	control := group(t, planned, "control")
 	for _, job := range control.Instances[0].Rendered {
 		if job.Name == "aws-load-balancer-controller" {

@@ -587,10 +587,6 @@ var opsCases = withProviders(map[string]opsCase{
 			checkSmokeTest(t, plan(t, deployment{ops: []string{"aws.yml"}}), "ingress", false)
 		},
 	},
-	"enable-gateway-api.yml": {
-		deployment{ops: []string{"aws.yml", "enable-aws-load-balancer-controller.yml", "enable-gateway-api.yml"}},
-		checkGatewayAPI,
-	},
 	"enable-metrics-server.yml": {
 		deployment{ops: []string{"enable-metrics-server.yml"}},
 		func(t *testing.T, p *director.Plan) {

@@ -112,11 +112,12 @@ func TestPoliciesOfDeployments(t *testing.T) {
 		"ValidatingAdmissionPolicy tenant-gateways.kubernetes.bosh.io",
 		"ValidatingAdmissionPolicy tenant-routes.kubernetes.bosh.io",
 	}
-	const controller, gateway = "enable-aws-load-balancer-controller.yml", "enable-gateway-api.yml"
+	const controller = "enable-aws-load-balancer-controller.yml"
 	for name, test := range map[string]struct {
-		ops  []string
-		want []string
-		vars []string
+		ops   []string
+		files []string
+		want  []string
+		vars  []string
 	}{
 		"default": {want: plain},
 		"AWS":     {ops: []string{"aws.yml"}, want: onAWS},
@@ -128,18 +129,21 @@ func TestPoliciesOfDeployments(t *testing.T) {
 			ops: []string{"openstack.yml", "restrict-tenants.yml"}, want: slices.Concat(onOpenStack, tenants, services),
 			vars: openstackVars,
 		},
-		"Gateways": {ops: []string{"aws.yml", controller, gateway}, want: slices.Concat(onAWS, controllers)},
+		"Gateways": {
+			ops: []string{"aws.yml", controller}, files: []string{gatewayAPI}, want: slices.Concat(onAWS, controllers),
+		},
 		"tenants with Ingresses": {
 			ops:  []string{"aws.yml", controller, "restrict-tenants.yml"},
 			want: slices.Concat(onAWS, controllers, tenants, services, balancers),
 		},
 		"tenants with Gateways": {
-			ops:  []string{"aws.yml", controller, gateway, "restrict-tenants.yml"},
+			ops: []string{"aws.yml", controller, "restrict-tenants.yml"}, files: []string{gatewayAPI},
 			want: slices.Concat(onAWS, controllers, tenants, services, balancers, gateways),
 		},
 	} {
 		slices.Sort(test.want)
-		if got := policiesOf(t, deployment{ops: test.ops, vars: test.vars}); !slices.Equal(got, test.want) {
+		got := policiesOf(t, deployment{ops: test.ops, files: test.files, vars: test.vars})
+		if !slices.Equal(got, test.want) {
 			t.Errorf("%s: the policies are\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(test.want, "\n"))
 		}
 	}
