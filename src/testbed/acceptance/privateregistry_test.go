@@ -42,31 +42,31 @@ func (l *lab) newPrivateRegistry(t *testing.T) *privateRegistry {
 	return &privateRegistry{host: host, image: host + "/team/image:1", ca: ca}
 }
 
-// deploy makes the registry known to the nodes of a lab that runs: its credentials with the release's ops-file, and its
-// CA.
+// deploy makes the registry known to the nodes of a lab that runs: its credentials, and its CA.
 func (p *privateRegistry) deploy(t *testing.T, l *lab) {
 	t.Helper()
-	text, err := json.Marshal([]any{
-		map[string]any{
-			"type":  "replace",
-			"path":  "/instance_groups/name=worker/jobs/name=containerd/properties?/registry?/ca",
-			"value": p.ca,
-		},
-	})
+	credentials := map[string]any{
+		p.host: map[string]any{"username": registryUser, "password": registryPassword},
+	}
+	var operations []any
+	for path, value := range map[string]any{
+		"name=control/jobs/name=kubelet/properties/registry_credentials?": credentials,
+		"name=worker/jobs/name=kubelet/properties/registry_credentials?":  credentials,
+		"name=worker/jobs/name=containerd/properties?/registry?/ca":       p.ca,
+	} {
+		operations = append(operations, map[string]any{
+			"type": "replace", "path": "/instance_groups/" + path, "value": value,
+		})
+	}
+	text, err := json.Marshal(operations)
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "registry-ca.yml")
+	file := filepath.Join(t.TempDir(), "registry.yml")
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l.ops = slices.Concat(l.ops, []string{"ops-files/set-registry-credentials.yml", file})
-	l.vars = slices.Concat(
-		l.vars,
-		[]string{
-			"private_registry=" + p.host, "registry_username=" + registryUser, "registry_password=" + registryPassword,
-		},
-	)
+	l.ops = append(slices.Clone(l.ops), file)
 	l.mustUp(t)
 }
 

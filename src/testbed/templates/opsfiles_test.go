@@ -642,25 +642,6 @@ var opsCases = withProviders(map[string]opsCase{
 			checkSmokeTest(t, plan(t, deployment{}), "metrics", false)
 		},
 	},
-	"set-registry-credentials.yml": {deployment{
-		ops:  []string{"set-registry-credentials.yml"},
-		vars: []string{"private_registry=docker.io", "registry_username=puller", "registry_password=secret"},
-	}, func(t *testing.T, p *director.Plan) {
-		// Docker Hub has a key of its own.
-		want := values{"auths": values{"index.docker.io": values{"username": "puller", "password": "secret"}}}
-		for _, name := range []string{"control", "worker"} {
-			g := group(t, p, name)
-			if got := decode[values](
-				t, file(t, g, "kubelet", "config/home/.docker/config.json"),
-			); !reflect.DeepEqual(got, want) {
-				t.Errorf("%s: kubelet reads %v, want %v", name, got, want)
-			}
-			environment := decode[values](t, file(t, g, "kubelet", "config/flags.json"))["environment"].(values)
-			if environment["HOME"] != "/var/vcap/jobs/kubelet/config/home" {
-				t.Errorf("%s: kubelet's home directory is %v", name, environment["HOME"])
-			}
-		}
-	}},
 	"forward-logs.yml": {deployment{
 		ops: []string{"forward-logs.yml"},
 		vars: []string{

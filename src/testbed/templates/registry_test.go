@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,6 +18,22 @@ import (
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/testbed/registry"
 )
+
+// TestRegistryCredentials: kubelet reads them in its home directory, and Docker Hub has a key of its own there.
+func TestRegistryCredentials(t *testing.T) {
+	credentials := values{"username": "puller", "password": "secret"}
+	files := mustRender(t, "kubelet", inputFor(t, "kubelet").with(values{
+		"registry_credentials": values{"docker.io": credentials, "registry.example": credentials},
+	}))
+	want := values{"auths": values{"index.docker.io": credentials, "registry.example": credentials}}
+	if got := decode[values](t, files["config/home/.docker/config.json"]); !reflect.DeepEqual(got, want) {
+		t.Errorf("kubelet reads %v, want %v", got, want)
+	}
+	environment := decode[values](t, files["config/flags.json"])["environment"].(values)
+	if got := environment["HOME"]; got != "/var/vcap/jobs/kubelet/config/home" {
+		t.Errorf("kubelet's home directory is %v", got)
+	}
+}
 
 // containerd finds HOST/hosts.toml at every pull; mirrors of an earlier deploy are gone.
 func TestRegistryHostsAreWritten(t *testing.T) {
