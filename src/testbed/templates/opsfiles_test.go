@@ -255,14 +255,6 @@ var opsCases = withProviders(map[string]opsCase{
 			checkCustomCNI(t, pool, "control", "worker", "worker-gpu")
 		},
 	},
-	"scale-control.yml": {
-		deployment{ops: []string{"scale-control.yml"}, vars: []string{"control_instances=5"}},
-		func(t *testing.T, p *director.Plan) {
-			if got := len(group(t, p, "control").Instances); got != 5 {
-				t.Errorf("%d control VMs, want 5", got)
-			}
-		},
-	},
 	"combined.yml": {deployment{ops: []string{"combined.yml"}}, func(t *testing.T, p *director.Plan) {
 		if control, workers := len(
 			group(t, p, "control").Instances,
