@@ -222,10 +222,6 @@ var opsCases = withProviders(map[string]opsCase{
 			}
 		},
 	},
-	"remove-kube-proxy.yml": {
-		deployment{ops: []string{"remove-kube-proxy.yml"}},
-		func(t *testing.T, p *director.Plan) { checkWithoutJob(t, p, "kube-proxy") },
-	},
 	"enable-node-local-dns.yml": {
 		deployment{ops: []string{"enable-node-local-dns.yml"}},
 		func(t *testing.T, p *director.Plan) {
@@ -1898,9 +1894,7 @@ func inOrder(ops ...[]string) []string {
 		)
 	}
 	// What removes jobs comes after what changes them.
-	last := func(name string) int {
-		return slices.Index([]string{"remove-flannel.yml", "remove-kube-proxy.yml"}, name)
-	}
+	last := func(name string) int { return slices.Index([]string{"remove-flannel.yml"}, name) }
 	all := slices.Concat(ops...)
 	slices.SortFunc(all, func(a, b string) int {
 		// Without a rank an ops-file is applied after those with one.
