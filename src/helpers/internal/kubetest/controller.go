@@ -96,7 +96,8 @@ func AwaitInitialized(
 		})
 		if uninitialized || node.Spec.ProviderID != providerID || !slices.Contains(node.Status.Addresses, internal) {
 			return fmt.Errorf(
-				"taints %v, provider ID %q, addresses %v", node.Spec.Taints, node.Spec.ProviderID, node.Status.Addresses,
+				"taints %v, provider ID %q, addresses %v",
+				node.Spec.Taints, node.Spec.ProviderID, node.Status.Addresses,
 			)
 		}
 		return nil
