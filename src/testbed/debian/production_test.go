@@ -85,8 +85,12 @@ func (b cluster) startPods() {
 	b.create(pod("exclusive", sleep, "limits: {cpu: 1, memory: 64Mi}") +
 		pod("burstable", sleep, "requests: {cpu: 50m, memory: 32Mi}, limits: {cpu: 250m, memory: 128Mi}") +
 		pod("besteffort", "trap '/busybox date >/kept/ended; exit 0' TERM; while :; do /busybox sleep 1; done", ""))
-	const ready = " wait --for=condition=Ready --timeout=900s pod/exclusive pod/burstable pod/besteffort"
-	b.must(2*time.Minute, kubectl+ready)
+	b.awaitReady("pod/exclusive pod/burstable pod/besteffort")
+}
+
+func (b cluster) awaitReady(pods string) {
+	b.Helper()
+	b.must(2*time.Minute, kubectl+" wait --for=condition=Ready --timeout=900s "+pods)
 }
 
 // group is the control group of a pod.
@@ -142,20 +146,22 @@ func (b cluster) limitsInFiles() {
 func (b cluster) limits() {
 	b.limitsInFiles()
 	b.create(pod("spins", "while :; do :; done", "limits: {cpu: 50m, memory: 32Mi}"))
-	b.must(2*time.Minute, kubectl+" wait --for=condition=Ready --timeout=900s pod/spins")
-	group := b.group("spins")
-	b.eventually(2*time.Minute, "cat "+group+"/cpu.stat "+group+"/*/cpu.stat | "+
-		"awk '$1 == \"nr_throttled\" {all += $2} END {exit !all}'")
-	b.must(2*time.Minute, kubectl+" delete pod spins --grace-period=0 --force")
+	b.awaitLimited("spins", "cpu.stat", "nr_throttled")
 	// A process more than the limit is refused.
 	b.create(pod("forks", "/busybox sleep 5; while /busybox sleep 1000 & do :; done", ""))
-	b.must(2*time.Minute, kubectl+" wait --for=condition=Ready --timeout=900s pod/forks") // it has a group
-	// Before Linux 6.11, the events are those of the container's group below it.
-	group = b.group("forks")
-	b.eventually(2*time.Minute, "cat "+group+"/pids.events "+group+"/*/pids.events | "+
-		"awk '$1 == \"max\" {all += $2} END {exit !all}'")
-	b.must(2*time.Minute, kubectl+" delete pod forks --grace-period=0 --force")
+	b.awaitLimited("forks", "pids.events", "max")
 	b.eventually(2*time.Minute, "test $("+shims+") = $("+kubectl+" get pods -A -o name | wc -l)")
+}
+
+// awaitLimited waits until a counter of a pod's group is not 0, and deletes the pod. Before Linux 6.11, pids.events are
+// those of the container's group below it.
+func (b cluster) awaitLimited(pod, file, counter string) {
+	b.Helper()
+	b.awaitReady("pod/" + pod) // it has a group
+	group := b.group(pod)
+	b.eventually(2*time.Minute, "cat "+group+"/"+file+" "+group+"/*/"+file+" | "+
+		"awk '$1 == \""+counter+"\" {all += $2} END {exit !all}'")
+	b.must(2*time.Minute, kubectl+" delete pod "+pod+" --grace-period=0 --force")
 }
 
 // eventually repeats a script until it succeeds.
@@ -253,5 +259,5 @@ func (b cluster) reboot() {
 	b.eventually(5*time.Minute, "monit -c /etc/monit/monitrc summary | "+
 		"awk '/Process/ {all++} /Process/ && !/OK|Running/ {bad++} END {exit !all || bad}'")
 	b.create(pod("after", sleep, "limits: {cpu: 100m, memory: 32Mi}"))
-	b.must(2*time.Minute, kubectl+" wait --for=condition=Ready --timeout=900s pod/after")
+	b.awaitReady("pod/after")
 }
